@@ -1,6 +1,7 @@
 /* create.c - reads the parts of a create's body that all dialects share and starts the sandbox. */
 #include "api/create.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -194,17 +195,35 @@ void api_create_done(struct api_create *c)
 /* A create under way. */
 struct creating {
     struct api_wait wait;
+    api_create_refuse_fn *refuse;
     void (*answer)(struct http_req *r, struct sandbox *b);
 };
+
+static void api_create_answer_refusal(struct http_req *r, const struct sandbox_failure *failure)
+{
+    reply_refuse(r, failure->status, failure->error_code, failure->retry_after, failure->text);
+}
+
+__attribute__((format(printf, 4, 5))) static void api_create_refuse(struct http_req *r, const struct api_create *what,
+                                                                    unsigned status, const char *fmt, ...)
+{
+    struct sandbox_failure failure = {.status = status};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(failure.text, sizeof failure.text, fmt, ap);
+    va_end(ap);
+    (what->refuse ? what->refuse : api_create_answer_refusal)(r, &failure);
+}
 
 static void api_create_on_created(void *arg, struct sandbox *b, const struct sandbox_failure *failure)
 {
     void (*answer)(struct http_req *, struct sandbox *) = ((struct creating *)arg)->answer;
+    api_create_refuse_fn *refuse = ((struct creating *)arg)->refuse;
     struct http_req *r = api_wait_over(arg);
     if (!r)
         return;
     if (!b) {
-        reply_refuse(r, failure->status, failure->error_code, failure->retry_after, failure->text);
+        refuse(r, failure);
         return;
     }
     api_note_sandbox(r, b->id);
@@ -240,8 +259,8 @@ static bool api_create_network_is_there(struct api_call *c, const struct api_cre
 {
     if (c->api->domain->sandboxes.have_network(c->api->network) || !what->net_given || !what->spec.desc.allow_internet)
         return true;
-    reply_error(c->req, 400,
-                "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");
+    api_create_refuse(c->req, what, 400,
+                      "field 'network' is not supported: this node has no network (see its log, or egress.enabled)");
     return false;
 }
 
@@ -257,7 +276,7 @@ static bool api_create_find_mounts(struct api_call *c, struct api_create *what)
     for (size_t i = 0; i < what->spec.desc.nmounts; i++) {
         struct sandbox_mount *m = &what->spec.desc.mounts[i];
         if (!m->volume[0] && !c->api->domain->volumes.find_mount(c->api->volumes, c->who.tenant, m)) {
-            reply_error(c->req, 404, "volume '%s' not found", m->name);
+            api_create_refuse(c->req, what, 404, "volume '%s' not found", m->name);
             return false;
         }
     }
@@ -276,7 +295,7 @@ static bool api_create_take_default_network(struct api_call *c, struct api_creat
     if (!what->refusals_given)
         return true;
     if (net_doc_reword(standard, what->net.closed, &worded, &err) < 0) {
-        reply_error(c->req, 400, "field 'network.refusals': %s", err.msg);
+        api_create_refuse(c->req, what, 400, "field 'network.refusals': %s", err.msg);
         return false;
     }
     net_doc_done(&what->net);
@@ -291,17 +310,19 @@ void api_create_sandbox(struct api_call *c, struct api_create *what,
     struct http_req *r = c->req;
     what->spec.idempotency_key = http_field(&r->fields, "idempotency-key");
     if (what->spec.idempotency_key && !api_create_key_is_valid(what->spec.idempotency_key)) {
-        reply_error(r, 400, "the header Idempotency-Key must be 1 to %d printable characters", API_IDEMPOTENCY_KEY_MAX);
+        api_create_refuse(r, what, 400, "the header Idempotency-Key must be 1 to %d printable characters",
+                          API_IDEMPOTENCY_KEY_MAX);
     } else if (!what->spec.idempotency_key &&
                !api_create_template_is_known(
                    c, what->spec.desc
                           .template)) { /* a repeated create must find its sandbox even if the template is gone */
-        reply_error(r, 404, "template '%s' not found", what->spec.desc.template);
+        api_create_refuse(r, what, 404, "template '%s' not found", what->spec.desc.template);
     } else if (api_create_network_is_there(c, what) && api_create_find_mounts(c, what) &&
                api_create_take_default_network(c, what)) {
         api_create_set_ignored_header(r, &what->ignored);
         struct creating *w = api_wait_for(r, sizeof *w);
         w->answer = answer;
+        w->refuse = what->refuse ? what->refuse : api_create_answer_refusal;
         c->api->domain->sandboxes.create(c->api->sandboxes, &c->who, &what->spec, api_create_on_created, w);
     }
     api_create_done(what);

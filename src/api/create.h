@@ -21,6 +21,8 @@ enum {
     API_IDEMPOTENCY_KEY_MAX = 128,
 };
 /* The checked body of a create. */
+/* Answers in the words of a dialect. */
+typedef void api_create_refuse_fn(struct http_req *r, const struct sandbox_failure *failure);
 struct api_create {
     struct sandbox_spec spec;
     struct strv ignored; /* names of unknown fields, for a response header */
@@ -28,6 +30,7 @@ struct api_create {
     bool net_given; /* the body asks for a network of its own, or for none */
     bool refusals_given;
     enum net_dialect dialect;
+    api_create_refuse_fn *refuse; /* NULL: reply_refuse() with what the failure says */
 };
 void api_create_done(struct api_create *c);
 /* Creates the sandbox that `what` describes, calls `answer` with it, or answers with an error; frees `what`. */

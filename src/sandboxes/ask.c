@@ -170,6 +170,7 @@ void sandbox_create(struct sandboxes *sb, const struct principal *p, const struc
     sandbox_desc_copy(&c->desc, &spec->desc);
     c->template = xstrdup(c->desc.template);
     c->idem_key = spec->idempotency_key ? xstrdup(spec->idempotency_key) : NULL;
+    c->unique = spec->unique;
     if (spec->net)
         net_doc_copy(&c->net, spec->net);
     idem_digest(spec, c->digest);

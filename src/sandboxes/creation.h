@@ -21,6 +21,7 @@ struct creation {
     struct sandbox_desc desc;    /* moves to the sandbox when that is made */
     struct template_info info;   /* of its template */
     char *template, *idem_key;   /* as asked for */
+    const char *unique;          /* sandbox_spec.unique */
     struct start_run *start;
     struct net_doc net; /* document NULL: off */
     char digest[72];

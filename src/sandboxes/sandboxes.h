@@ -51,6 +51,7 @@ struct sandbox_spec {
     struct sandbox_desc desc;
     const struct net_doc *net;   /* NULL: off */
     const char *idempotency_key; /* NULL: none. The same key and tenant again gives the same sandbox (for 24 h) */
+    const char *unique; /* a key of the metadata, literal: one sandbox of the tenant has a value of it; NULL: none */
 };
 
 /* What a failed create answers with. */

@@ -139,14 +139,28 @@ def readers(d, s):
 
 def names(d):
     """Of many creates with one name one wins; a repeated one finds its own sandbox."""
-    answers = []
     body = {"snapshot": TEMPLATE, "name": "daytona-once"}
-    threads = [threading.Thread(target=lambda: answers.append(call("POST", "/sandbox", json=body))) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert sorted(a.status_code for a in answers) == [200, 409, 409, 409], [a.text for a in answers]
+    for _ in range(8):
+        answers, start = [], threading.Barrier(5)
+
+        def one():
+            with httpx.Client(headers=HEAD) as client:
+                client.get(ROOT + "/health")
+                start.wait()
+                answers.append(client.post(ROOT + "/daytona/sandbox", json=body))
+        threads = [threading.Thread(target=one) for _ in range(5)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert sorted(a.status_code for a in answers) == [200, 409, 409, 409, 409], [a.text for a in answers]
+        assert all(a.json()["message"] == "the name 'daytona-once' is taken" and a.json()["statusCode"] == 409 for a in answers if a.status_code == 409)
+        d.get("daytona-once").delete()
+    sandbox = call("POST", "/sandbox", json=body).json()["id"]
+    r = call("POST", "/sandbox", json={**body, "name": sandbox})
+    assert r.status_code == 409 and "is the id of a sandbox" in r.json()["message"], r.text
+    r = call("POST", "/sandbox", json={"snapshot": "no-such-template"})
+    assert r.status_code == 404 and r.json()["statusCode"] == 404, r.text
     d.get("daytona-once").delete()
     twice = [call("POST", "/sandbox", json=body, headers={"Idempotency-Key": "once"}) for _ in range(2)]
     assert [a.status_code for a in twice] == [200, 200] and twice[0].json()["id"] == twice[1].json()["id"], [a.text for a in twice]

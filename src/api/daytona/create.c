@@ -190,16 +190,25 @@ static int daytona_create_read(const struct api_call *c, json_t *body, struct ap
     return daytona_create_read_network(body, ret, err);
 }
 
+static void daytona_create_refuse(struct http_req *r, const struct sandbox_failure *failure)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%u", failure->retry_after);
+    if (failure->retry_after > 0)
+        http_set(r, "retry-after", text);
+    daytona_error(r, failure->status, NULL, "%s", failure->text);
+}
+
 static void daytona_create_on_body(struct api_call *c, json_t *body)
 {
-    struct api_create what = {0};
+    struct api_create what = {.spec.unique = "name", .refuse = daytona_create_refuse};
     struct err err;
     const char *name = daytona_text(body, "name");
     if (daytona_create_read(c, body, &what, &err) < 0) {
         daytona_error(c->req, 400, NULL, "%s", err.msg);
         api_create_done(&what);
-    } else if (name && !http_field(&c->req->fields, "idempotency-key") && daytona_name_is_taken(c, name)) {
-        daytona_error(c->req, 409, NULL, "the name '%s' is taken", name);
+    } else if (name && c->api->domain->sandboxes.find(c->api->sandboxes, &c->who, name)) {
+        daytona_error(c->req, 409, NULL, "the name '%s' is the id of a sandbox", name);
         api_create_done(&what);
     } else
         api_create_sandbox(c, &what, daytona_answer_sandbox);

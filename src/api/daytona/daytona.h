@@ -67,8 +67,6 @@ const char *daytona_label(const struct sandbox *b, const char *key);
 struct sandbox *daytona_sandbox(struct api_call *c);
 /* The one that daytona_sandbox() found before a body was read: a name may mean another one by now. NULL: it answered. */
 struct sandbox *daytona_same_sandbox(struct api_call *c);
-/* Whether a sandbox of the caller has this name or id, or is being made with it. */
-bool daytona_name_is_taken(struct api_call *c, const char *name);
 /* state NULL: the one it has. */
 void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct sandbox *b, const char *state);
 void daytona_answer_sandbox(struct http_req *r, struct sandbox *b); /* 200 */

@@ -129,7 +129,6 @@ void daytona_answer_sandbox(struct http_req *r, struct sandbox *b)
 struct name_search {
     const struct tenant *tenant;
     const char *name;
-    bool unborn; /* count those that are being made, too */
     struct sandbox *found;
     size_t n;
 };
@@ -137,19 +136,12 @@ struct name_search {
 static void daytona_compare_name(void *arg, struct sandbox *b)
 {
     struct name_search *s = arg;
-    bool counts = sandbox_is_there(b) || (s->unborn && sandbox_is_being_made(b));
-    const char *name = b->tenant == s->tenant && !b->desc.hidden && counts ? daytona_label(b, "name") : NULL;
+    bool counts = b->tenant == s->tenant && !b->desc.hidden && sandbox_is_there(b);
+    const char *name = counts ? daytona_label(b, "name") : NULL;
     if (name && strcmp(name, s->name) == 0) {
         s->found = b;
         s->n++;
     }
-}
-
-bool daytona_name_is_taken(struct api_call *c, const char *name)
-{
-    struct name_search s = {.tenant = c->who.tenant, .name = name, .unborn = true};
-    c->api->domain->sandboxes.each(c->api->sandboxes, daytona_compare_name, &s);
-    return s.n > 0 || c->api->domain->sandboxes.find(c->api->sandboxes, &c->who, name);
 }
 
 struct sandbox *daytona_sandbox(struct api_call *c)
