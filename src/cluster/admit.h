@@ -13,7 +13,7 @@
  *      happen before every create that the dead one sent has arrived or cannot arrive any more (ADMIT_RECOUNT_MS after its
  *      end). One that lost its lease and lives is dead in this sense: it starts anew (admit_start()), and what it had
  *      admitted counts as left behind.
- *   3. A create of which nobody knows how it ended keeps its charge until a node says so.
+ *   3. A create whose end is not known keeps its charge until a node says how it ended.
  */
 #ifndef HUTCH_CLUSTER_ADMIT_H
 #define HUTCH_CLUSTER_ADMIT_H

@@ -19,7 +19,7 @@ struct place_node {
     struct place_template *cached; /* owned; sorted by template */
     uint32_t n_cached, cap_cached;
 };
-/* A home set that was computed: it holds while nobody joins or leaves. */
+/* A home set that was computed: it holds until a node joins or leaves. */
 struct place_set {
     uint64_t key;
     uint32_t epoch; /* 0: empty */

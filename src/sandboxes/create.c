@@ -370,24 +370,18 @@ static bool creation_mounts_exist(struct creation *c)
     return c->failure.status == 0;
 }
 
-static const char *creation_metadata(const struct sandbox_desc *d, const char *key)
-{
-    for (size_t i = 0; i + 1 < d->metadata.n; i += 2)
-        if (strcmp(d->metadata.v[i], key) == 0)
-            return d->metadata.v[i + 1];
-    return NULL;
-}
-
 /* Asked in the same turn of the loop in which the sandbox is made, so that of two creates one sees the other. */
 static bool creation_is_unique(struct creation *c)
 {
-    const char *value = c->unique ? creation_metadata(&c->desc, c->unique) : NULL;
+    const char *value = c->unique ? sandbox_desc_label(&c->desc, c->unique) : NULL;
     size_t at = 0;
     for (const struct sandbox *b; value && (b = map_next(&c->sandboxes->by_id, &at));) {
         bool counts = b->tenant == c->tenant && !b->desc.hidden && (sandbox_is_there(b) || sandbox_is_being_made(b));
-        const char *other = counts ? creation_metadata(&b->desc, c->unique) : NULL;
+        const char *other = counts ? sandbox_desc_label(&b->desc, c->unique) : NULL;
         if (other && strcmp(other, value) == 0)
-            creation_refuse(c, 409, 0, NULL, "the %s '%.100s' is taken", c->unique, value);
+            creation_refuse(c, 409, 0, NULL,
+                            "the %s '%.100s' is taken by sandbox %s; end that one first, or choose another", c->unique,
+                            value, b->id);
     }
     return c->failure.status == 0;
 }

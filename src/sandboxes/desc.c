@@ -54,6 +54,14 @@ void sandbox_desc_done(struct sandbox_desc *d)
     d->nmounts = 0;
 }
 
+const char *sandbox_desc_label(const struct sandbox_desc *d, const char *key)
+{
+    for (size_t i = 0; i + 1 < d->metadata.n; i += 2)
+        if (strcmp(d->metadata.v[i], key) == 0)
+            return d->metadata.v[i + 1];
+    return NULL;
+}
+
 /* --- the row ------------------------------------------------------------------------------------------------------ */
 
 /* Settings of one bit: where they stand in the description, and in the row's flags. */

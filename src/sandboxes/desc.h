@@ -88,5 +88,7 @@ struct sandbox_desc {
 /* A copy that owns its parts; `from` stays as it is. */
 void sandbox_desc_copy(struct sandbox_desc *ret, const struct sandbox_desc *from);
 void sandbox_desc_done(struct sandbox_desc *d); /* frees the parts */
+/* A label's value; NULL: it has no such label. */
+const char *sandbox_desc_label(const struct sandbox_desc *d, const char *key);
 
 #endif

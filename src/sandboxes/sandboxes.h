@@ -51,7 +51,7 @@ struct sandbox_spec {
     struct sandbox_desc desc;
     const struct net_doc *net;   /* NULL: off */
     const char *idempotency_key; /* NULL: none. The same key and tenant again gives the same sandbox (for 24 h) */
-    const char *unique; /* a key of the metadata, literal: one sandbox of the tenant has a value of it; NULL: none */
+    const char *unique; /* a literal; NULL: none. No two sandboxes of the tenant get the same label of this key */
 };
 
 /* What a failed create answers with. */

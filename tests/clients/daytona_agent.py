@@ -2,30 +2,19 @@
 the cloud's; everything else is as its documentation prints it. Prints TAP."""
 from daytona import Daytona
 from deepagents import create_deep_agent
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
 from langchain_daytona import DaytonaSandbox
+from scripted import call, say, script
 from tap import finish, test
 
 
-class Scripted(GenericFakeChatModel):
-    def bind_tools(self, tools, **_):
-        return self
-
-
-def call(name, number, **args):
-    return AIMessage(content="", tool_calls=[{"name": name, "args": args, "id": f"call-{number}"}])
-
-
 def program():
-    model = Scripted(messages=iter([
+    model = script(
         call("write_file", 1, file_path="/home/user/hello.py", content="print(6 * 7)\n"),
         call("execute", 2, command="python3 /home/user/hello.py"),
         call("edit_file", 3, file_path="/home/user/hello.py", old_string="6 * 7", new_string="'edited'"),
         call("execute", 4, command="python3 /home/user/hello.py"),
         call("grep", 5, pattern="edited", path="/home/user"),
-        AIMessage(content="done"),
-    ]))
+        say("done"))
     sandbox = Daytona().create()
     backend = DaytonaSandbox(sandbox=sandbox)
     agent = create_deep_agent(model=model, system_prompt="You are a coding assistant with a sandbox.", backend=backend)

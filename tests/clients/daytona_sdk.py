@@ -154,7 +154,7 @@ def names(d):
         for t in threads:
             t.join()
         assert sorted(a.status_code for a in answers) == [200, 409, 409, 409, 409], [a.text for a in answers]
-        assert all(a.json()["message"] == "the name 'daytona-once' is taken" and a.json()["statusCode"] == 409 for a in answers if a.status_code == 409)
+        assert all(a.json()["message"].startswith("the name 'daytona-once' is taken by sandbox ") and a.json()["statusCode"] == 409 for a in answers if a.status_code == 409)
         d.get("daytona-once").delete()
     sandbox = call("POST", "/sandbox", json=body).json()["id"]
     r = call("POST", "/sandbox", json={**body, "name": sandbox})

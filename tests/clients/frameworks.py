@@ -13,45 +13,25 @@ from agents.models.interface import Model
 from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig
 from agents.usage import Usage
 from deepagents import create_deep_agent
-from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import ToolMessage
 from langchain_e2b import E2BSandbox
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from scripted import call, say, script
 from tap import finish, test
 
 TEMPLATE = os.environ["TEMPLATE"]
 
 
-class ScriptedChat(BaseChatModel):
-    """Answers with one AIMessage after the other."""
-    script: list
-
-    @property
-    def _llm_type(self):
-        return "script"
-
-    def bind_tools(self, tools, **_):
-        return self
-
-    def _generate(self, messages, stop=None, run_manager=None, **_):
-        return ChatResult(generations=[ChatGeneration(message=self.script.pop(0))])
-
-
-def call(name, number, **args):
-    return AIMessage(content="", tool_calls=[{"name": name, "args": args, "id": f"call{number}"}])
-
-
 def deep_agent():
     sandbox = e2b.Sandbox.create(TEMPLATE, timeout=300)
     try:
-        model = ScriptedChat(script=[
+        model = script(
             call("write_file", 1, file_path="/home/user/primes.py", content="print([n for n in range(2, 20) if all(n % d for d in range(2, n))])\n"),
             call("execute", 2, command="python3 /home/user/primes.py && id -un"),
             call("edit_file", 3, file_path="/home/user/primes.py", old_string="20", new_string="12"),
             call("grep", 4, pattern="range", path="/home/user"),
             call("execute", 5, command="python3 /home/user/primes.py; exit 3"),
-            AIMessage(content="done")])
+            say("done"))
         agent = create_deep_agent(model=model, backend=E2BSandbox(sandbox=sandbox))
         answer = agent.invoke({"messages": [{"role": "user", "content": "list primes"}]})["messages"]
         tools = [str(m.content) for m in answer if isinstance(m, ToolMessage)]

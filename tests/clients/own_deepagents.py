@@ -17,8 +17,7 @@ sys.path.insert(0, str(SDK))
 from deepagents import create_deep_agent  # noqa: E402
 from hutch_sdk import Hutch  # noqa: E402
 from hutch_sdk.deepagents import HutchBackend  # noqa: E402
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
-from langchain_core.messages import AIMessage  # noqa: E402
+from scripted import call, say, script  # noqa: E402
 
 TEMPLATE = os.environ["TEMPLATE"]
 KNOWN = {"test_glob", "test_glob_basic_pattern", "test_glob_with_directories", "test_glob_hidden_files_explicitly", "test_glob_with_character_class",
@@ -51,17 +50,8 @@ def suite():
     assert failed == KNOWN and passed == TESTS - len(KNOWN), f"{passed} passed, failed: {sorted(failed)}\n{r.stdout[-3000:]}{r.stderr[-500:]}"
 
 
-class Scripted(GenericFakeChatModel):
-    def bind_tools(self, tools, **_):
-        return self
-
-
-def call(name, number, **args):
-    return AIMessage(content="", tool_calls=[{"name": name, "args": args, "id": f"call-{number}"}])
-
-
 def agent():
-    model = Scripted(messages=iter([
+    model = script(
         call("write_file", 1, file_path="/home/user/src/hello.py", content="print(6 * 7)\n"),
         call("execute", 2, command="python3 /home/user/src/hello.py; id -un"),
         call("edit_file", 3, file_path="/home/user/src/hello.py", old_string="6 * 7", new_string="'edited'"),
@@ -70,7 +60,7 @@ def agent():
         call("glob", 6, pattern="**/*.py", path="/home/user"),
         call("read_file", 7, file_path="/home/user/src/hello.py"),
         call("ls", 8, path="/home/user"),
-        AIMessage(content="done")]))
+        say("done"))
     with Hutch() as hutch, hutch.create(TEMPLATE) as box:
         result = create_deep_agent(model=model, backend=HutchBackend(box)).invoke({"messages": [{"role": "user", "content": "work"}]})
         told = [str(m.content) for m in result["messages"] if m.type == "tool"]

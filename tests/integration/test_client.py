@@ -144,6 +144,20 @@ def test_names():
         box = d.cli("create", "--name", "web", "-l", "job=42", "host").stdout.strip()
         r = d.cli("create", "--name", "web", "host", check=False)
         check(r.returncode == 120 and f"the name 'web' is taken by sandbox {box}" in r.stderr, r)
+        starts, answers = threading.Barrier(5), []
+
+        def one():
+            starts.wait()
+            answers.append(d.cli("create", "--name", "together", "host", check=False))
+        for _ in range(5):
+            del answers[:]
+            threads = [threading.Thread(target=one) for _ in range(5)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            check_equal(sorted(r.returncode for r in answers), [0, 120, 120, 120, 120], [r.stderr for r in answers])
+            d.cli("kill", "together")
         for wrong in ("-x", "a b", "a" * 64, "a" * 26):
             r = d.cli("create", f"--name={wrong}", "host", check=False)
             check(r.returncode == 120 and "field 'name'" in r.stderr, r)

@@ -70,7 +70,7 @@ static void facts_outlive_the_process(void **state)
     assert_true(revision_of(key_of("k")) == revision);
     assert_string_equal(get(key_of("leased")), "1");
     assert_int_equal(r.calls, 0);
-    WAIT_UNTIL(strcmp(get(key_of("leased")), "") == 0); /* its lease began anew, and nobody keeps it */
+    WAIT_UNTIL(strcmp(get(key_of("leased")), "") == 0); /* its lease began anew, and is not renewed */
     assert_true(put_ok(key_of("k"), "2") > revision);
 }
 

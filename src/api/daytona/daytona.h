@@ -61,8 +61,6 @@ void daytona_state_error(struct http_req *r, const struct state_failure *failure
 /* Labels that the dialect keeps for itself among the metadata; clients do not see them. */
 #define DAYTONA_OWN       "hutch.daytona."
 #define DAYTONA_EPHEMERAL DAYTONA_OWN "ephemeral"
-/* The value of a label; NULL: there is none. */
-const char *daytona_label(const struct sandbox *b, const char *key);
 /* The caller's sandbox that param 0 names by id or name. NULL: it answered with 404. */
 struct sandbox *daytona_sandbox(struct api_call *c);
 /* The one that daytona_sandbox() found before a body was read: a name may mean another one by now. NULL: it answered. */

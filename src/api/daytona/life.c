@@ -94,7 +94,7 @@ void daytona_stop(struct api_call *c)
     struct sandbox *b = daytona_sandbox(c);
     if (!b)
         return;
-    if (daytona_label(b, DAYTONA_EPHEMERAL))
+    if (sandbox_desc_label(&b->desc, DAYTONA_EPHEMERAL))
         daytona_life_end(c, b);
     else if (b->state == SANDBOX_STORED)
         daytona_answer_sandbox(c->req, b);

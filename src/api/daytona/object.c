@@ -14,14 +14,6 @@
 enum { LIST_STANDARD = 100, LIST_MAX = 200, MINUTE_S = 60 };
 #define LANGUAGE_LABEL "code-toolbox-language"
 
-const char *daytona_label(const struct sandbox *b, const char *key)
-{
-    for (size_t i = 0; i + 1 < b->desc.metadata.n; i += 2)
-        if (strcmp(b->desc.metadata.v[i], key) == 0)
-            return b->desc.metadata.v[i + 1];
-    return NULL;
-}
-
 static const char *daytona_state_name(const struct sandbox *b)
 {
     if (b->state == SANDBOX_RUNNING)
@@ -83,7 +75,7 @@ void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct 
 {
     _cleanup_buf_ struct buf url = {0};
     char t[REPLY_TIME_MAX];
-    const char *name = daytona_label(b, "name");
+    const char *name = sandbox_desc_label(&b->desc, "name");
     daytona_base_url(c, &url);
     buf_adds(&url, "/daytona/toolbox");
     reply_time(b->started_unix_ms, t);
@@ -107,7 +99,7 @@ void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct 
     json_str(j, "state", state ? state : daytona_state_name(b));
     json_u64(j, "autoStopInterval", b->desc.life.idle_s / MINUTE_S);
     json_i64(j, "autoArchiveInterval", 0);
-    json_i64(j, "autoDeleteInterval", daytona_label(b, DAYTONA_EPHEMERAL) ? 0 : -1);
+    json_i64(j, "autoDeleteInterval", sandbox_desc_label(&b->desc, DAYTONA_EPHEMERAL) ? 0 : -1);
     daytona_add_mounts(j, b);
     json_str(j, "createdAt", t);
     json_str(j, "updatedAt", t);
@@ -137,7 +129,7 @@ static void daytona_compare_name(void *arg, struct sandbox *b)
 {
     struct name_search *s = arg;
     bool counts = b->tenant == s->tenant && !b->desc.hidden && sandbox_is_there(b);
-    const char *name = counts ? daytona_label(b, "name") : NULL;
+    const char *name = counts ? sandbox_desc_label(&b->desc, "name") : NULL;
     if (name && strcmp(name, s->name) == 0) {
         s->found = b;
         s->n++;
@@ -195,7 +187,7 @@ static void daytona_list_collect(void *arg, struct sandbox *b)
         return;
     json_object_foreach(l->labels, key, want)
     {
-        has = daytona_label(b, key);
+        has = sandbox_desc_label(&b->desc, key);
         if (!has || !json_is_string(want) || strcmp(has, json_string_value(want)) != 0)
             return;
     }

@@ -66,8 +66,9 @@ static int native_create_read_limits(json_t *root, struct sandbox_desc *d, struc
 }
 
 /* "name" becomes the metadata `name`: so E2B's lists find it, too. It must not look like an id. */
-static int native_create_read_name(json_t *root, struct sandbox_desc *d, struct err *err)
+static int native_create_read_name(json_t *root, struct api_create *ret, struct err *err)
 {
+    struct sandbox_desc *d = &ret->spec.desc;
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     const char *name = NULL;
     int have = field_str(root, "name", &name, err);
@@ -82,42 +83,12 @@ static int native_create_read_name(json_t *root, struct sandbox_desc *d, struct 
                        NAME_MAX_BYTES);
     if (n == ID_TEXT && strspn(name, letters) == n)
         return err_set(err, ERR_USAGE, 0, "field 'name' must not look like an id");
-    for (size_t i = 0; i + 1 < d->metadata.n; i += 2)
-        if (strcmp(d->metadata.v[i], "name") == 0)
-            return err_set(err, ERR_USAGE, 0, "give the name as 'name' or in 'metadata', not in both");
+    if (sandbox_desc_label(d, "name"))
+        return err_set(err, ERR_USAGE, 0, "give the name as 'name' or in 'metadata', not in both");
     strv_add(&d->metadata, "name");
     strv_add(&d->metadata, name);
+    ret->spec.unique = "name";
     return 0;
-}
-
-/* Looks for another sandbox of that tenant with that name. */
-struct name_search {
-    const struct tenant *tenant;
-    const char *name;
-    const struct sandbox *found;
-};
-
-static void native_create_compare_name(void *arg, struct sandbox *b)
-{
-    struct name_search *s = arg;
-    if (b->tenant != s->tenant || b->desc.hidden)
-        return;
-    for (size_t i = 0; i + 1 < b->desc.metadata.n; i += 2)
-        if (strcmp(b->desc.metadata.v[i], "name") == 0 && strcmp(b->desc.metadata.v[i + 1], s->name) == 0)
-            s->found = b;
-}
-
-/* True if the name of the body is taken: it answered with 409. A repeated create must find its own sandbox. */
-static bool native_create_name_is_taken(struct api_call *c, json_t *root)
-{
-    struct name_search s = {.tenant = c->who.tenant, .name = json_string_value(json_object_get(root, "name"))};
-    if (!s.name || http_field(&c->req->fields, "idempotency-key"))
-        return false;
-    sandboxes_each(c->api->sandboxes, native_create_compare_name, &s);
-    if (s.found)
-        reply_error(c->req, 409, "the name '%s' is taken by sandbox %s; `hutch kill %s` ends it", s.name, s.found->id,
-                    s.name);
-    return s.found != NULL;
 }
 
 static int native_create_read_body(struct api_call *c, json_t *root, struct api_create *ret, struct err *err)
@@ -130,7 +101,7 @@ static int native_create_read_body(struct api_call *c, json_t *root, struct api_
         native_create_read_timeout(c, root, &d->timeout_s, err) < 0 ||
         field_bool(root, "publicTraffic", &d->allow_public_traffic, err) < 0 ||
         native_read_ports(root, &d->ports, err) < 0 || api_read_metadata(root, &d->metadata, err) < 0 ||
-        api_read_env(root, "env", &d->env, err) < 0 || native_create_read_name(root, d, err) < 0 ||
+        api_read_env(root, "env", &d->env, err) < 0 || native_create_read_name(root, ret, err) < 0 ||
         native_create_read_limits(root, d, err) < 0 || native_create_read_life(root, ret, err) < 0)
         return -1;
     if (!*template || strlen(template) >= sizeof d->template)
@@ -164,11 +135,6 @@ static void native_create_on_body(struct http_req *r, json_t *root, unsigned sta
     json_t *tmp = NULL, *o = fields_root(root, &tmp, &err);
     int rc =
         o && fields_check_known(o, "this route", known, &err) == 0 ? native_create_read_body(c, o, &what, &err) : -1;
-    if (rc == 0 && native_create_name_is_taken(c, o)) {
-        json_decref(tmp);
-        api_create_done(&what);
-        return;
-    }
     json_decref(tmp);
     if (rc < 0) {
         reply_error(r, err.eno == EAGAIN ? 503 : 400, "%s", err.msg);
