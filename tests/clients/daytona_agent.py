@@ -3,7 +3,7 @@ the cloud's; everything else is as its documentation prints it. Prints TAP."""
 from daytona import Daytona
 from deepagents import create_deep_agent
 from langchain_daytona import DaytonaSandbox
-from scripted import call, say, script
+from scripted import call, final, script
 from tap import finish, test
 
 
@@ -14,7 +14,7 @@ def program():
         call("edit_file", 3, file_path="/home/user/hello.py", old_string="6 * 7", new_string="'edited'"),
         call("execute", 4, command="python3 /home/user/hello.py"),
         call("grep", 5, pattern="edited", path="/home/user"),
-        say("done"))
+        final("done"))
     sandbox = Daytona().create()
     backend = DaytonaSandbox(sandbox=sandbox)
     agent = create_deep_agent(model=model, system_prompt="You are a coding assistant with a sandbox.", backend=backend)

@@ -16,7 +16,7 @@ from deepagents import create_deep_agent
 from langchain_core.messages import ToolMessage
 from langchain_e2b import E2BSandbox
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from scripted import call, say, script
+from scripted import call, final, script
 from tap import finish, test
 
 TEMPLATE = os.environ["TEMPLATE"]
@@ -31,7 +31,7 @@ def deep_agent():
             call("edit_file", 3, file_path="/home/user/primes.py", old_string="20", new_string="12"),
             call("grep", 4, pattern="range", path="/home/user"),
             call("execute", 5, command="python3 /home/user/primes.py; exit 3"),
-            say("done"))
+            final("done"))
         agent = create_deep_agent(model=model, backend=E2BSandbox(sandbox=sandbox))
         answer = agent.invoke({"messages": [{"role": "user", "content": "list primes"}]})["messages"]
         tools = [str(m.content) for m in answer if isinstance(m, ToolMessage)]

@@ -17,7 +17,7 @@ sys.path.insert(0, str(SDK))
 from deepagents import create_deep_agent  # noqa: E402
 from hutch_sdk import Hutch  # noqa: E402
 from hutch_sdk.deepagents import HutchBackend  # noqa: E402
-from scripted import call, say, script  # noqa: E402
+from scripted import call, final, script  # noqa: E402
 
 TEMPLATE = os.environ["TEMPLATE"]
 KNOWN = {"test_glob", "test_glob_basic_pattern", "test_glob_with_directories", "test_glob_hidden_files_explicitly", "test_glob_with_character_class",
@@ -60,7 +60,7 @@ def agent():
         call("glob", 6, pattern="**/*.py", path="/home/user"),
         call("read_file", 7, file_path="/home/user/src/hello.py"),
         call("ls", 8, path="/home/user"),
-        say("done"))
+        final("done"))
     with Hutch() as hutch, hutch.create(TEMPLATE) as box:
         result = create_deep_agent(model=model, backend=HutchBackend(box)).invoke({"messages": [{"role": "user", "content": "work"}]})
         told = [str(m.content) for m in result["messages"] if m.type == "tool"]

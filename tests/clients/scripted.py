@@ -17,5 +17,5 @@ def call(name, number, **args):
     return AIMessage(content="", tool_calls=[{"name": name, "args": args, "id": f"call-{number}"}])
 
 
-def say(text):
+def final(text):
     return AIMessage(content=text)
