@@ -280,7 +280,7 @@ void build_sandbox_capture(struct build_own *b, build_then *then)
     }
     stack_id_new(b->made);
     b->capturing = true;
-    state_capture_shared(b->builds->stacks, b->sandbox, sandbox->tenant, b->made, build_sandbox_on_captured, b);
+    state_capture(b->builds->stacks, b->sandbox, sandbox->tenant, b->made, true, build_sandbox_on_captured, b);
 }
 
 void build_sandbox_drop(struct build_own *b)

@@ -149,7 +149,7 @@ static int capture_is_empty(int root, struct err *err)
     return n <= 2;
 }
 
-/* Makes the copy a layer; its name is not its digest unless the request wants that now. */
+/* Makes the copy a layer; it has a name now and its digest later. */
 static int capture_commit(struct capture *c, uint8_t ret_name[SHA256_BYTES], struct layer_meta *m, struct err *err)
 {
     struct job *j = c->j;
@@ -161,12 +161,7 @@ static int capture_commit(struct capture *c, uint8_t ret_name[SHA256_BYTES], str
         memcpy(ret_name, c->earlier, SHA256_BYTES);
         return tree_remove(j->place.tmp, c->tmp, err);
     }
-    if (!(j->ask->flags & LAYERS_DIGESTED))
-        return layer_commit_named(&j->place, c->tmp, LAYER_CAPTURE, c->size, ret_name, m, err);
-    if (layer_commit(&j->place, c->tmp, LAYER_CAPTURE, NULL, j->tree_flags, m, err) < 0)
-        return -1;
-    memcpy(ret_name, m->digest, SHA256_BYTES);
-    return 0;
+    return layer_commit_named(&j->place, c->tmp, LAYER_CAPTURE, c->size, ret_name, m, err);
 }
 
 static int capture_add_layer(struct capture *c, struct stack_file *f, struct err *err)
@@ -202,7 +197,7 @@ static int capture_sandbox(struct job *j, struct job_sandbox *b, struct err *err
     if (f.n >= STACK_LAYERS_MAX)
         return err_set(err, ERR_LIMIT, 0, "the sandbox is made from %u layers, and there can be no more than %d", f.n,
                        STACK_LAYERS_MAX);
-    int keep = flattened || (j->ask->flags & LAYERS_DIGESTED) ? 0 : kept_possible(j, b, &f, err);
+    int keep = flattened ? 0 : kept_possible(j, b, &f, err);
     if (keep < 0)
         return -1;
     if (keep && (root = capture_keep_snapshot(&c, b, err)) < 0)

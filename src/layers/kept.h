@@ -2,8 +2,8 @@
  *
  * The snapshot is a subvolume in tmp/ that becomes the layer's directory: the upper's tree is renamed to root, its work
  * directory removed, meta written. What a killed process leaves in tmp/ is swept. Only where quotas are simple: full
- * ones charge a sandbox for what the layer below it holds. Build layers are copied: their name is their digest, and so
- * they are shared between stacks whose inode numbers have nothing to do with each other (numbers.h).
+ * ones charge a sandbox for what the layer below it holds. Such a layer has a name of its own, never that of another
+ * with the same files: a stack whose inode numbers have nothing to do with the layer's (numbers.h) cannot get it.
  */
 #ifndef HUTCH_LAYERS_KEPT_H
 #define HUTCH_LAYERS_KEPT_H

@@ -1,10 +1,10 @@
 /* layer-files.h - writes layers and stack files. A layer has a name and, sooner or later, a digest; its content never
  * changes once it has its name.
  *
- * A name is 32 bytes. Where the digest is known before the layer appears (images, builds, what is restored), it is the
- * name, and a second layer with the same content is dropped. What is captured from a sandbox gets a random name that is
- * never used twice, and its digest later (layer_digest()): from the store itself in the background, or from the job that
- * needs it first. Layout and reading: keeper/place.h. */
+ * A name is 32 bytes. Where the digest is known before the layer appears (images, what is restored), it is the name,
+ * and a second layer with the same content is dropped. What is captured from a sandbox, also by a build, gets a random
+ * name that is never used twice, and its digest later (layer_digest()): from the store itself in the background, or from
+ * the job that needs it first. Layout and reading: keeper/place.h. */
 #ifndef HUTCH_LAYERS_LAYER_FILES_H
 #define HUTCH_LAYERS_LAYER_FILES_H
 

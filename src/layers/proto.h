@@ -33,10 +33,9 @@ enum layers_type {
     LAYERS_CAPTURE =
         1,         /* sandbox, stack (new), other (a stack of the same sandbox whose top layer is an earlier capture, or
                           ""): stack = sandbox's layers + its upper. Flags LAYERS_FREEZE: freeze and thaw it (not if it is
-                          paused already); LAYERS_DIGESTED: the new layer has its digest, which is its name, before the
-                          answer, else it gets it later. The stack exists already: success at once. bytes, entries: of the
-                          upper; bytes2: so much of it is shared with `other`'s; entries2: its layers, which a descriptor
-                          lists as LAYERS_OF_STACKS does */
+                          paused already). The new layer gets its digest later. The stack exists already: success at
+                          once. bytes, entries: of the upper; bytes2: so much of it is shared with `other`'s; entries2:
+                          its layers, which a descriptor lists as LAYERS_OF_STACKS does */
     LAYERS_DROP,   /* stack: no longer needed (a living sandbox keeps it until it ends). Not there: success */
     LAYERS_LIST,   /* answered by LAYERS_ITEMS, the last with more == 0 */
     LAYERS_IMPORT, /* stack (new). ref "": one descriptor, an archive (docker save, OCI layout as tar; any compression),
@@ -88,7 +87,7 @@ enum layers_type {
     LAYERS_PROGRESS,
     LAYERS_ITEMS,
 };
-enum { LAYERS_FREEZE = 1, LAYERS_DRY = 2, LAYERS_PRIVATE = 4, LAYERS_KEEP = 8, LAYERS_BACK = 16, LAYERS_DIGESTED = 32 };
+enum { LAYERS_FREEZE = 1, LAYERS_DRY = 2, LAYERS_PRIVATE = 4, LAYERS_KEEP = 8, LAYERS_BACK = 16 };
 
 enum layers_error {
     LAYERS_OK,

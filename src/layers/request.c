@@ -67,7 +67,7 @@ static const struct rule {
     uint32_t flags;
     unsigned fds_min, fds_max;
 } rules[] = {
-    [LAYERS_CAPTURE] = {"capture", &capture, SANDBOX | STACK, LAYERS_FREEZE | LAYERS_DIGESTED, 0, 0},
+    [LAYERS_CAPTURE] = {"capture", &capture, SANDBOX | STACK, LAYERS_FREEZE, 0, 0},
     [LAYERS_DROP] = {"drop", &stack, STACK, 0, 0, 0},
     [LAYERS_LIST] = {"list", &simple, 0, 0, 0, 0},
     [LAYERS_IMPORT] = {"import", &import, STACK, LAYERS_PRIVATE, 0, 1},

@@ -272,12 +272,6 @@ void state_capture(struct stacks *st, const char *sandbox, const struct tenant *
     capture_ask(st, sandbox, t, stack, "", freeze ? LAYERS_FREEZE : 0, done, arg);
 }
 
-void state_capture_shared(struct stacks *st, const char *sandbox, const struct tenant *t,
-                          const char stack[STACK_ID_MAX], state_captured *done, void *arg)
-{
-    capture_ask(st, sandbox, t, stack, "", LAYERS_FREEZE | LAYERS_DIGESTED, done, arg);
-}
-
 void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
                          const char *earlier, bool freeze, state_captured *done, void *arg)
 {

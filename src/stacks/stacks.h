@@ -73,9 +73,6 @@ typedef void state_captured(void *arg, const struct layers_reply *r);
 void state_capture(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
                    bool freeze, state_captured *done, void *arg);
 /* The same; `earlier`: a stack of the same sandbox that it may share with, or "". */
-/* The same of a running sandbox for other tenants as well: the new layer has its digest before the answer. */
-void state_capture_shared(struct stacks *st, const char *sandbox, const struct tenant *t,
-                          const char stack[STACK_ID_MAX], state_captured *done, void *arg);
 void state_capture_after(struct stacks *st, const char *sandbox, const struct tenant *t, const char stack[STACK_ID_MAX],
                          const char *earlier, bool freeze, state_captured *done, void *arg);
 /* In addition to enum layers_error: the stack was made but exceeds the tenant's quota, and is dropped. */

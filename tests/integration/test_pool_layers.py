@@ -9,6 +9,7 @@ from node import hit
 from node_client import ask, sh
 from small import small_templates
 from test_pool import a_box, df, kill_everything, needs_pool, of, pool_node
+from test_templates import FILES, built, step
 
 MIB = 1 << 20
 
@@ -120,6 +121,44 @@ def test_unchanged():
         check_equal(len(past.json["generations"]), 4)
         diff = ask(d, "GET", f"/v1/sandboxes/{box['sandboxID']}/history/diff?from=1&to=4").json["changes"]
         check_equal([c["path"] for c in diff], ["/home/user/a"], diff)
+
+
+def test_builds():
+    "steps of a build are snapshots too: nothing is copied; another build goes on from a cached step, and no two files have one number"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates, size="4GiB", disk="2GiB") as d:
+        first = [step("RUN", "dd if=/dev/urandom of=/big bs=1M count=200 2>/dev/null; mkdir -p /n", "root"),
+                 step("COPY", "src", "/from-client", "root", "")]
+        write = [step("RUN", f"for i in 1 2 3 4 5 6 7 8; do echo {n} > /n/f{n}-$i; done; rm -f /n/f{n - 1}-1", "root") for n in range(3)]
+        built(d, "one", first + write, files=FILES)
+        check_equal((kept(d), len(layers(d))), (6, 6), "five steps and the end")
+        before = df(d)["pool"]["usedBytes"]
+        check(before < 300 * MIB, before)
+        said = built(d, "two", first + write[:1] + [step("RUN", "echo two > /n/two; rm /from-client/x", "root")], files=FILES)
+        check_equal(len([s for s in said if s.startswith("CACHED")]), 3, said)
+        check_equal((kept(d), len(layers(d))), (8, 8), "one step more and the end")
+        check_equal(d.cli("store", "verify").returncode, 0)
+        eventually(lambda: not list((d.state / "stock/layers").glob("*/below")), 60, "layers hold only their own")
+        for name, text in (("one", "2\n1\ny"), ("two", "0\ntwo\ny")):
+            box = a_box(d, name)
+            files = {"one": "/n/f2-1 /n/f1-2", "two": "/n/f0-1 /n/two"}[name]
+            check_equal(sh(d, box, f"cat {files} /from-client/deep/y", user="root").text, text)
+            check_equal(sh(d, box, "for i in $(seq 1 50); do echo x > /n/x$i; done", user="root").code, 0)
+            check_equal(same_numbers(d, box, "/n")[1] + same_numbers(d, box, "/from-client")[1], [], name)
+        check_equal(sh(d, box, "ls /n/f0-1 /n/f2-1 /from-client/x 2>/dev/null", user="root").text, "/n/f0-1\n")
+        check(df(d)["pool"]["usedBytes"] < before + 30 * MIB, (before, df(d)))
+
+
+def test_a_long_build():
+    "a build whose snapshots are made into one layer on the way has each step's files, with numbers of their own"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        built(d, "long", [step("RUN", f"mkdir -p /n; echo {n} > /n/f{n}", "root") for n in range(27)])
+        check_equal(kept(d) < len(layers(d)), True, "some were made into one")
+        box = a_box(d, "long")
+        check_equal(sh(d, box, "cd /n && for i in $(seq 0 26); do cat f$i; done").text, "".join(f"{n}\n" for n in range(27)))
+        check_equal(same_numbers(d, box, "/n"), (27, []))
+        check_equal(d.cli("store", "verify").returncode, 0)
 
 
 def test_forks_write_alike():
