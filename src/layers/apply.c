@@ -6,7 +6,7 @@
  *
  * A change is done whole. When no conflict stands against it, the stream is renamed to st-ID.redo; a repeated request
  * then continues with that file and compares nothing again. If applying fails half-way, st-ID.undo, written before,
- * restores what the sandbox had in the changed places.
+ * restores what the sandbox had in the changed places. A change that cannot fit on the disk does not begin (room.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +29,7 @@
 #include "base/strv.h"
 #include "base/text.h"
 #include "layers/merged.h"
+#include "layers/room.h"
 #include "trees/diff.h"
 
 enum { CONFLICTS_MAX = 10000, CHANGES_BYTES_MAX = 64 << 20 }; /* of the paths of one comparison */
@@ -219,11 +220,27 @@ static struct tail redo_get_tail(int fd)
     return t;
 }
 
-/* Writes the stream that turns d->a into d->b; with `back`, the one that restores d->b at those paths. Renames the
- * complete file to stacks/`keep` and returns its descriptor. */
-static int apply_spool(struct job *j, const struct diff *d, const struct strv *back, uint64_t disk, const char *keep,
-                       struct err *err)
+static bool apply_is_full(const struct err *err) { return err->eno == ENOSPC || err->eno == EDQUOT; }
+
+static uint64_t apply_stream_bytes(int fd)
 {
+    struct stat st;
+    return fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+/* What is to be spooled: the stream that turns d->a into d->b; with `back`, the one that restores d->b at those paths. */
+struct spool {
+    const struct job_sandbox *b;
+    const struct diff *d;
+    const struct strv *back;
+    int was; /* without `back`: the stream that takes the change back */
+};
+
+/* Renames the complete file to stacks/`keep` and returns its descriptor. */
+static int apply_spool(struct job *j, const struct spool *s, const char *keep, struct err *err)
+{
+    const struct diff *d = s->d;
+    uint64_t disk = s->b->record.disk;
     static struct lay_out out; /* large */
     char name[LAYERS_TMP_NAME];
     job_tmp_name(j, name);
@@ -232,13 +249,17 @@ static int apply_spool(struct job *j, const struct diff *d, const struct strv *b
         return err_set(err, ERR_SETUP, errno, "make a file for what is to be changed");
     lay_out_start(&out, fd);
     out.max = (disk ? disk : SPOOL_MAX) + SPOOL_SLACK; /* more would not fit into the sandbox */
-    int r = back ? diff_back_to_lay(d, back, &out, err) : diff_to_lay(d, &out, err);
+    int r = s->back ? diff_back_to_lay(d, s->back, &out, err) : diff_to_lay(d, &out, err);
+    if (r == 0 && !s->back)
+        r = room_check(j, s->b, j->ask->other, apply_stream_bytes(fd), apply_stream_bytes(s->was), err);
     if (r == 0 && d->counts && redo_put_tail(fd, j, d->counts) < 0)
         r = err_set(err, ERR_SETUP, errno, "write down what is to be changed");
     if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || renameat(j->place.tmp, name, j->place.stacks, keep) < 0))
         r = err_set(err, ERR_SETUP, errno, "keep what is to be changed");
     if (r < 0)
         (void)unlinkat(j->place.tmp, name, 0);
+    if (r < 0 && apply_is_full(err))
+        return err_wrap(err, "the disk of the node is full, and nothing was changed");
     return r < 0 ? -1 : TAKE_FD(fd);
 }
 
@@ -337,18 +358,27 @@ static int apply_stream_undo(const struct job *j, const struct job_sandbox *b, i
     _cleanup_close_ int stream = openat(j->place.stacks, redo_names(j).back, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (stream < 0)
         return err_set(err, ERR_SETUP, errno, "open what was there before");
-    return apply_stream(b, stream, living, err);
+    room_raise(b, apply_stream_bytes(stream));
+    struct err ignored = {0};
+    int r = apply_stream(b, stream, living, err);
+    return room_restore(b, r < 0 ? &ignored : err) < 0 ? -1 : r;
 }
 
-/* The change failed half-way: restore what was there. If that fails too, answer LAYERS_BUSY: front repeats the
- * request until the change or its undo works. */
+/* The change failed half-way: restore what was there. If that fails too, front repeats the request until the change or
+ * its undo works, and says whether room is missing. */
 static int apply_undo(struct job *j, const struct job_sandbox *b, int living, struct err *err)
 {
     struct err why = *err, second = {0};
-    if (apply_stream_undo(j, b, living, &second) < 0)
-        return job_fail(j, LAYERS_BUSY, err, "%.200s; and what there was could not be put back: %.100s", why.msg,
-                        second.msg);
+    if (apply_stream_undo(j, b, living, &second) < 0) {
+        return job_fail(j, apply_is_full(&second) ? LAYERS_HALF : LAYERS_BUSY, err,
+                        "%.200s; and what there was could not be put back: %.100s", why.msg, second.msg);
+    }
     redo_forget(j);
+    if (apply_is_full(err))
+        return err_wrap(err,
+                        "the disk of the %s is full, and what was changed already is as it was again; remove files and "
+                        "try again",
+                        room_whose(b, err->eno));
     return err_wrap(err, "what was changed already is as it was again");
 }
 
@@ -408,8 +438,10 @@ static int apply_begin(struct job *j, const struct job_sandbox *b, const struct 
                       .counts = &n,
                       .leave = all ? NULL : apply_leaves_theirs,
                       .leave_arg = &s};
-    _cleanup_close_ int was = apply_spool(j, &back, &s.wanted.paths, b->record.disk, names.back, err);
-    *ret = was < 0 ? -1 : apply_spool(j, &to, NULL, b->record.disk, names.todo, err);
+    const struct spool former = {.b = b, .d = &back, .back = &s.wanted.paths};
+    _cleanup_close_ int was = apply_spool(j, &former, names.back, err);
+    const struct spool change = {.b = b, .d = &to, .was = was};
+    *ret = was < 0 ? -1 : apply_spool(j, &change, names.todo, err);
     if (*ret < 0)
         (void)unlinkat(j->place.stacks, names.back, 0);
     return *ret < 0 ? -1 : 0;
@@ -424,6 +456,8 @@ static int apply_take_over(struct job *j, const struct job_sandbox *b, const str
     if (r != 0)
         return r < 0 ? -1 : 0;
     struct tail t = redo_get_tail(stream);
+    if (room_restore(b, err) < 0)
+        return -1;
     if (apply_stream(b, stream, living, err) < 0)
         return apply_undo(j, b, living, err);
     return apply_note_done(j, &names, stream, &t.n, err);
@@ -488,7 +522,7 @@ int job_apply(struct job *j, struct err *err)
         return 0;
     int r = apply_in_sandbox(j, &b, err);
     /* A begun change stays half-done until it is completed or the sandbox ends: front must ask again. */
-    if (r < 0 && apply_has_begun(j) && j->reply.error != LAYERS_NOT_FOUND)
+    if (r < 0 && apply_has_begun(j) && j->reply.error != LAYERS_NOT_FOUND && j->reply.error != LAYERS_HALF)
         j->reply.error = LAYERS_BUSY;
     return r;
 }

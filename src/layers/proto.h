@@ -62,7 +62,7 @@ enum layers_type {
                     conflicting paths, one per line. Flags LAYERS_BACK: makes its files those of the stack, whatever it changed;
                     other is a capture from before, made for this request only. The change is done whole: a repeated request
                     continues a begun one, and is success at once after a completed one, until the stack (LAYERS_BACK: other) is
-                    dropped; LAYERS_BUSY: begun, not over, ask again. entries, entries2,
+                    dropped; LAYERS_BUSY, LAYERS_HALF: begun, not over, ask again. entries, entries2,
                     bytes2: files added, changed, removed */
     LAYERS_FLATTEN, /* stack: merges its layers into one; a new stack file replaces the old one under the same id */
     LAYERS_VERIFY,  /* everything, or one stack -> a descriptor with text lines, one per problem; entries: problems,
@@ -102,6 +102,7 @@ enum layers_error {
     LAYERS_DENIED, /* by the registry */
     LAYERS_CANCELLED,
     LAYERS_FAILED,
+    LAYERS_HALF, /* as LAYERS_BUSY, because there is no room for either state of the files */
 };
 
 /* Every request begins with it. */

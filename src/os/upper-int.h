@@ -14,7 +14,6 @@ bool upper_btrfs_is_subvolume(int fd); /* the root of one */
 int upper_btrfs_quota(int dir, bool enable, bool *ret_simple);
 int upper_btrfs_open(int dir, const char *name, int from, bool quota, uint64_t disk, struct upper *ret,
                      struct err *err);
-int upper_btrfs_limit(int root, uint64_t disk, struct err *err);
 int upper_btrfs_stat(int root, struct upper_usage *ret, struct err *err);
 /* 0, or -1 with errno: ENOTEMPTY if there are subvolumes in it. */
 int upper_btrfs_destroy(int dir, const char *name);

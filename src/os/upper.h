@@ -85,6 +85,8 @@ int upper_count(int root, uint64_t max, struct upper_usage *ret, struct err *err
 /* In no time: renames it out of the way (".gone-..."); upper_sweep() takes such away, and needs long. */
 int upper_remove(int dir, const char *name, struct err *err);
 int upper_sweep(int dir, struct err *err);
+/* The limit of a subvolume of btrfs with quotas, 0: none. What is in it already may be more. */
+int upper_btrfs_limit(int root, uint64_t disk, struct err *err);
 /* Whether upper_snapshot() is worth trying. */
 bool upper_can_snapshot(int from, int to);
 

@@ -72,6 +72,18 @@ static void past_trim(struct snapshots *sn, struct past *p)
     p->n = keep;
 }
 
+static void past_forget(struct snapshots *sn, struct past *p, uint64_t number)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->v[i].number == number) {
+            db_generation_del(sn->db, p->sandbox, number, NULL, NULL);
+            state_drop(sn->stacks, p->v[i].stack);
+            memmove(p->v + i, p->v + i + 1, (p->n - i - 1) * sizeof *p->v);
+            p->n--;
+            return;
+        }
+}
+
 static void generations_on_sandbox_end(void *arg, struct sandbox *b, const char *cause, const struct keeper_usage *u)
 {
     struct snapshots *sn = arg;
@@ -254,15 +266,27 @@ struct undoing {
     struct snapshots *snapshots;
     char sandbox[SANDBOX_ID_MAX];
     char stack[STACK_ID_MAX];
-    uint64_t number;
-    struct generation back; /* the new generation: the files of `number` once more */
+    uint64_t number, present; /* to which it goes, and that of the files before it; 0: not made */
+    struct generation back;   /* the new generation: the files of `number` once more */
     struct layers_reply reply;
     generation_undone *done;
     void *arg;
 };
 
+/* The undo changed nothing, so its generation of the files before it is of no use, and would keep on the disk what the sandbox
+ * removes to make room for the next try. While the sandbox is busy the undo still needs it. */
+static void undo_forget_present(const struct undoing *u)
+{
+    const struct sandbox *b = sandbox_find(u->snapshots->sandboxes, u->sandbox);
+    struct past *p = past_of(u->snapshots, u->sandbox, false);
+    if (u->present && p && b && !b->busy)
+        past_forget(u->snapshots, p, u->present);
+}
+
 static void undo_finish(struct undoing *u, const struct layers_reply *r, const struct state_failure *failure)
 {
+    if (failure)
+        undo_forget_present(u);
     if (u->stack[0])
         state_release(u->snapshots->stacks, u->stack);
     state_drop(u->snapshots->stacks, u->stack); /* in case the history dropped it meanwhile */
@@ -317,6 +341,8 @@ static void undo_on_present_kept(void *arg, const struct generation *g, const st
     struct state_failure gone = {0};
     if (!failure && !b)
         state_fail(&gone, 409, "the sandbox does not run any more");
+    if (g)
+        u->present = g->number;
     if (failure || gone.status)
         undo_on_applied(u, NULL, failure ? failure : &gone, -1);
     else

@@ -43,7 +43,7 @@ struct committing {
     unsigned tries, fails;
     uint64_t wait_ms; /* until the next try */
     loop_id timer;
-    transaction_committed *done; /* NULL: no client waits, or it was answered with 503 */
+    transaction_committed *done; /* NULL: no client waits, or it was answered with 503 or 507 */
     void *arg;
 };
 
@@ -442,15 +442,22 @@ static void commit_try_again(void *arg)
 
 /* The layer store did not finish, or died during the job; it continues when it is asked again. The disk of a paused
  * sandbox may be full, so the sandbox can be resumed before the next try to make room. */
-static void commit_wait(struct committing *c)
+static void commit_wait(struct committing *c, const struct layers_reply *r)
 {
     struct state_failure failure = {0};
     struct sandbox *b = sandbox_find(c->snapshots->sandboxes, c->t->sandbox);
     if (b)
         b->busy_waits = true;
-    if (c->done && ++c->tries > COMMIT_TOLD_AFTER) {
-        state_fail(&failure, 503, "%s is under way, and goes on by itself; look again later",
-                   transaction_busy_text(c->t));
+    bool full = r->error == LAYERS_HALF;
+    if (c->done && (++c->tries > COMMIT_TOLD_AFTER || full)) {
+        if (full)
+            state_fail(&failure, 507,
+                       "%s has changed a part of the files, and goes on by itself when there is room: remove files, "
+                       "snapshots or sandboxes. %.*s",
+                       transaction_busy_text(c->t), (int)sizeof r->text, r->text);
+        else
+            state_fail(&failure, 503, "%s is under way, and goes on by itself; look again later",
+                       transaction_busy_text(c->t));
         c->done(c->arg, NULL, &failure, -1);
         c->done = NULL;
     }
@@ -463,12 +470,12 @@ static void commit_on_applied(void *arg, const struct layers_reply *r, int fd)
 {
     struct committing *c = arg;
     struct state_failure failure = {0};
-    bool unsure = r->error == LAYERS_BUSY || r->error == LAYERS_CANCELLED ||
+    bool unsure = r->error == LAYERS_BUSY || r->error == LAYERS_HALF || r->error == LAYERS_CANCELLED ||
                   (r->error == LAYERS_FAILED && ++c->fails < COMMIT_FAILS_MAX);
     if (unsure && sandbox_find(c->snapshots->sandboxes, c->t->sandbox)) {
         if (fd >= 0)
             (void)close(fd);
-        commit_wait(c);
+        commit_wait(c, r);
         return;
     }
     if (r->error == LAYERS_CONFLICT)

@@ -283,7 +283,7 @@ void state_layers_failure(const struct layers_reply *r, const char *what, struct
     static const unsigned status[] = {
         [LAYERS_BAD_REQUEST] = 400, [LAYERS_NOT_FOUND] = 404, [LAYERS_BUSY] = 503,     [LAYERS_HOST] = 501,
         [LAYERS_BAD_DATA] = 500,    [LAYERS_TOO_LARGE] = 413, [LAYERS_NO_SPACE] = 507, [LAYERS_CONFLICT] = 409,
-        [LAYERS_DENIED] = 403,      [LAYERS_CANCELLED] = 503, [LAYERS_FAILED] = 500,
+        [LAYERS_DENIED] = 403,      [LAYERS_CANCELLED] = 503, [LAYERS_FAILED] = 500,   [LAYERS_HALF] = 507,
     };
     if (r->error == STATE_NO_ROOM) {
         state_fail(ret, 429, "%s could not be kept: %.*s", what, (int)sizeof r->text, r->text);

@@ -145,16 +145,24 @@ def test_killed():
 
 
 def test_full_pool():
-    "a full pool is ENOSPC inside; the node answers, and what is removed can be written again"
+    "a full pool is ENOSPC inside, a commit is 507; the node answers, and what is removed can be written again"
     needs_pool()
     with small_templates() as templates, pool_node(templates, size="1GiB", disk="8GiB") as d:
         box = a_box(d)
+        tx = ask(d, "POST", f"/v1/sandboxes/{box['sandboxID']}/tx", {"command": "head -c 40000000 /dev/urandom > /home/user/tried"}, timeout=60)
+        check_equal(tx.status, 201, tx)
         r = sh(d, box, "dd if=/dev/zero of=/home/user/big bs=1M count=1500 2>&1", timeout=300)
         check_in("No space left", r.text)
+        commit = f"/v1/sandboxes/{box['sandboxID']}/tx/{tx.json['id']}/commit"
+        full = ask(d, "POST", commit, {}, timeout=60)
+        check_equal(full.status, 507, full)
+        check_in("disk of the node is full", full.json["message"])
+        check_equal(sh(d, box, "ls /home/user").text, "big\n")
         check_equal(ask(d, "GET", "/v1/capabilities").status, 200)
         check(df(d)["pool"]["freeBytes"] < 64 << 20, df(d))
         check_equal(sh(d, box, "rm /home/user/big && sync && echo fine > /home/user/small && cat /home/user/small").text, "fine\n")
         eventually(lambda: df(d)["pool"]["freeBytes"] > 512 << 20, 60, "room")
+        check_equal(ask(d, "POST", commit, {}, timeout=60).status, 200)
         check_equal(sh(d, box, "dd if=/dev/zero of=/home/user/big bs=1M count=300", timeout=120).code, 0)
         check_equal(sh(d, a_box(d), "echo new > /home/user/f").code, 0)
 

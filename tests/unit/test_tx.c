@@ -200,6 +200,22 @@ static void test_what_nobody_waits_for_is_tried_less_and_less(void **state)
     assert_string_equal(sandbox_->busy, TRANSACTION_COMMIT);
 }
 
+static void test_without_room_it_says_so_at_once_and_goes_on(void **state)
+{
+    (void)state;
+    struct told commit = {0};
+    k.apply_error = LAYERS_HALF;
+    transaction_commit(rooms.snapshots, sandbox_, tx, committed, &commit);
+    expect(&commit, 507, "goes on by itself when there is room");
+    assert_int_equal(k.applies, 1);
+    assert_string_equal(sandbox_->busy, TRANSACTION_COMMIT);
+    k.apply_error = LAYERS_OK;
+    clock_add += 5000;
+    AWAIT (!sandbox_->busy)
+        step(1);
+    assert_null(transaction_find(rooms.snapshots, sandbox_->id, "tx-1"));
+}
+
 static void generated(void *arg, const struct generation *g, const struct state_failure *failure)
 {
     (void)g;
@@ -331,6 +347,7 @@ int main(void)
         T(test_until_it_is_settled_nothing_else_changes_the_files),
         T(test_between_two_tries_it_can_be_resumed),
         T(test_what_nobody_waits_for_is_tried_less_and_less),
+        T(test_without_room_it_says_so_at_once_and_goes_on),
         T(test_an_undo_goes_on_with_the_next_front),
         T(test_an_undo_that_fails_is_over),
         cmocka_unit_test(test_a_list_of_changes_has_an_end_however_long_the_names_are),
