@@ -102,13 +102,14 @@ static bool kept_is_merged(const struct kept_walk *w, int dir)
 
 static int kept_walk_dir(struct kept_walk *w, int dir, struct err *err);
 
-static int kept_walk_entry(struct kept_walk *w, int dir, const struct dirent *e, bool merged, struct err *err)
+static int kept_walk_entry(struct kept_walk *w, int dir, const struct dirent *e, struct err *err)
 {
     struct stat st;
     size_t old;
     unsigned char type = e->d_type;
     if (type == DT_UNKNOWN && fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         type = (unsigned char)IFTODT(st.st_mode);
+    bool merged = type == DT_SOCK && kept_is_merged(w, dir);
     w->entries += type != DT_SOCK || merged;
     if (type != DT_DIR && type != DT_SOCK)
         return 0;
@@ -136,9 +137,8 @@ static int kept_walk_dir(struct kept_walk *w, int dir, struct err *err)
             (void)close(copy);
         return kept_fail(w, "cannot be listed", err);
     }
-    bool merged = kept_is_merged(w, dir);
     for (errno = 0; (e = readdir(d)) != NULL; errno = 0)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && kept_walk_entry(w, dir, e, merged, err) < 0)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && kept_walk_entry(w, dir, e, err) < 0)
             return -1;
     return errno ? kept_fail(w, "cannot be listed", err) : 0;
 }
