@@ -345,6 +345,14 @@ static void api_on_sandbox_pausing(void *arg, struct sandbox *b)
             api->dialects[i]->sandbox_pausing(api, b);
 }
 
+static void api_on_sandbox_changed(void *arg, const struct sandbox *b, enum sandbox_state was)
+{
+    struct api *api = arg;
+    for (size_t i = 0; i < api->ndialects; i++)
+        if (api->dialects[i]->sandbox_changed)
+            api->dialects[i]->sandbox_changed(api, b, was);
+}
+
 void api_open(struct api *api, const struct api_dialect *const *dialects, size_t n)
 {
     api->dialects = dialects;
@@ -352,6 +360,7 @@ void api_open(struct api *api, const struct api_dialect *const *dialects, size_t
     api_routes_join(api);
     sandboxes_on_end(api->sandboxes, api_on_sandbox_ended, api);
     sandboxes_on_pause(api->sandboxes, api_on_sandbox_pausing, api);
+    sandboxes_on_change(api->sandboxes, api_on_sandbox_changed, api);
 }
 
 void api_close(struct api *api)

@@ -60,6 +60,8 @@ struct api_dialect {
     /* What the dialect wants to be told; may be NULL. */
     void (*sandbox_ended)(struct api *api, struct sandbox *b);
     void (*sandbox_pausing)(struct api *api, struct sandbox *b);
+    void (*sandbox_changed)(struct api *api, const struct sandbox *b,
+                            enum sandbox_state was); /* sandboxes_on_change() */
 };
 
 /* The rooms that handlers ask. The process (node/front-main.c) makes one and owns what it points at; so does a test. */

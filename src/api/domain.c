@@ -22,6 +22,7 @@ const struct api_domain api_domain_local = {
                 .remove = volume_delete},
     .secrets = {.find = sealed_find, .each = sealed_each, .put = sealed_put, .remove = sealed_remove},
     .tenants = {.authenticate = tenants_auth,
+                .authenticate_key = tenants_auth_key,
                 .throttle = tenants_throttle,
                 .find = tenants_find,
                 .each = tenants_each,

@@ -60,6 +60,7 @@ struct api_domain {
     } secrets;
     struct {
         DOMAIN_OP(tenants_auth) authenticate;
+        DOMAIN_OP(tenants_auth_key) authenticate_key;
         DOMAIN_OP(tenants_throttle) throttle;
         DOMAIN_OP(tenants_find) find;
         DOMAIN_OP(tenants_each) each;

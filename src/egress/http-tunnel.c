@@ -1,10 +1,8 @@
 /* http-tunnel.c - a request that becomes a WebSocket. http-body.c moves its bytes; if secrets go in or must not come
  * back, the messages pass through http/ws.c one by one. */
-#include <openssl/evp.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/base64.h"
 #include "base/cleanup.h"
 #include "egress/http-int.h"
 #include "egress/secrets/secrets-int.h"
@@ -28,20 +26,12 @@ void tunnel_prepare(struct exchange *x)
 /* RFC 6455: the answer proves that the server understood the key as that of a WebSocket. */
 static bool tunnel_is_accepted(const struct exchange *x, const struct http_fields *f)
 {
-    static const char suffix[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     const char *key = http_field(&x->fields, "sec-websocket-key"), *got = http_field(f, "sec-websocket-accept");
     const char *protocol = http_field(f, "upgrade");
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    _cleanup_buf_ struct buf joined = {0};
     _cleanup_buf_ struct buf expected = {0};
     if (!key || !got || !protocol || strcasecmp(protocol, "websocket") != 0)
         return false;
-    buf_addf(&joined, "%s%s", key, suffix);
-    if (EVP_Digest(joined.p, joined.n, digest, &n, EVP_sha1(), NULL) != 1)
-        return false;
-    base64_encode(&expected, digest, n);
-    return strcmp(buf_str(&expected), got) == 0;
+    return ws_accept_key(key, &expected) && strcmp(buf_str(&expected), got) == 0;
 }
 
 /* Collects the uses of all messages for the audit line; at most as many as one request may have. */

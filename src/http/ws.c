@@ -1,122 +1,11 @@
 #include "http/ws.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "base/random.h"
-
-enum { HEAD_MAX = 14, CONTROL_MAX = 125 };
-
-/* ---- frames ---- */
-
-struct ws_frame {
-    uint8_t head[HEAD_MAX];
-    size_t have;   /* bytes of the head */
-    bool complete; /* the head is; `left` bytes of payload follow */
-    bool fin, rsv, masked;
-    uint8_t opcode;
-    uint8_t mask[4];
-    uint64_t left, done; /* of the payload */
-};
-
-static size_t ws_frame_head_size(const struct ws_frame *f)
-{
-    if (f->have < 2)
-        return 2;
-    size_t length = f->head[1] & 0x7f;
-    return 2 + (length == 126 ? 2u : length == 127 ? 8u : 0u) + (f->head[1] & 0x80 ? 4u : 0u);
-}
-
-static void ws_frame_read_head(struct ws_frame *f)
-{
-    size_t at = 2, length = f->head[1] & 0x7f;
-    f->complete = true;
-    f->fin = f->head[0] & 0x80;
-    f->rsv = f->head[0] & 0x70;
-    f->opcode = f->head[0] & 0x0f;
-    f->masked = f->head[1] & 0x80;
-    f->left = length;
-    f->done = 0;
-    if (length == 126) {
-        f->left = (uint64_t)f->head[2] << 8 | f->head[3];
-        at += 2;
-    } else if (length == 127) {
-        memcpy(&f->left, f->head + 2, 8);
-        f->left = be64toh(f->left);
-        at += 8;
-    }
-    if (f->masked)
-        memcpy(f->mask, f->head + at, 4);
-}
-
-/* Takes bytes of the head; true once it is complete. */
-static bool ws_frame_take_head(struct ws_frame *f, const uint8_t **p, size_t *n)
-{
-    while (!f->complete && *n > 0) {
-        f->head[f->have++] = *(*p)++;
-        (*n)--;
-        if (f->have == ws_frame_head_size(f))
-            ws_frame_read_head(f);
-    }
-    return f->complete;
-}
-
-static void ws_frame_next(struct ws_frame *f)
-{
-    f->have = 0;
-    f->complete = false;
-}
-
-static bool ws_frame_is_control(const struct ws_frame *f) { return f->opcode >= WS_CLOSE; }
-
-static void ws_xor_mask(uint8_t *p, size_t n, const uint8_t mask[4], uint64_t from)
-{
-    for (size_t i = 0; i < n; i++)
-        p[i] ^= mask[(from + i) & 3];
-}
-
-/* mask NULL: none. */
-static void ws_frame_add(struct buf *out, uint8_t opcode, bool fin, const uint8_t *mask, const void *p, size_t n)
-{
-    uint8_t head[HEAD_MAX] = {(uint8_t)(opcode | (fin ? 0x80 : 0))};
-    size_t size = 2;
-    uint64_t wide = htobe64(n);
-    if (n < 126) {
-        head[1] = (uint8_t)n;
-    } else if (n <= UINT16_MAX) {
-        head[1] = 126;
-        head[2] = (uint8_t)(n >> 8);
-        head[3] = (uint8_t)n;
-        size = 4;
-    } else {
-        head[1] = 127;
-        memcpy(head + 2, &wide, 8);
-        size = 10;
-    }
-    if (mask) {
-        head[1] |= 0x80;
-        memcpy(head + size, mask, 4);
-        size += 4;
-    }
-    buf_add(out, head, size);
-    size_t at = out->n;
-    if (n > 0)
-        buf_add(out, p, n);
-    if (mask && n > 0)
-        ws_xor_mask((uint8_t *)out->p + at, n, mask, 0);
-}
-
-static void ws_frame_add_masked(struct buf *out, uint8_t opcode, bool fin, const void *p, size_t n)
-{
-    uint8_t mask[4];
-    random_bytes(mask, sizeof mask);
-    ws_frame_add(out, opcode, fin, mask, p, n);
-}
-
-void ws_add_text(struct buf *out, const void *p, size_t n) { ws_frame_add_masked(out, WS_TEXT, true, p, n); }
+#include "http/ws-int.h"
 
 /* ---- a client's ---- */
 
@@ -224,7 +113,7 @@ struct ws_server {
     struct ws_frame f;
     bool open;      /* a message has begun */
     uint8_t opcode; /* of its next frame */
-    uint8_t control[CONTROL_MAX];
+    uint8_t control[WS_CONTROL_MAX];
 };
 
 struct ws_server *ws_server_new(const struct ws_server_events *events, void *arg)
@@ -243,7 +132,7 @@ static bool ws_server_frame(struct ws_server *w)
     if (f->rsv || f->masked)
         return false;
     if (ws_frame_is_control(f))
-        return f->fin && f->left <= CONTROL_MAX && f->opcode <= WS_PONG;
+        return f->fin && f->left <= WS_CONTROL_MAX && f->opcode <= WS_PONG;
     if (f->opcode > WS_BINARY || (f->opcode == WS_MORE) != w->open)
         return false;
     if (!w->open)

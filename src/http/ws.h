@@ -17,7 +17,10 @@
 
 #include "base/buf.h"
 
-enum { WS_MORE = 0, WS_TEXT = 1, WS_BINARY = 2, WS_CLOSE = 8, WS_PONG = 10 };
+enum { WS_MORE = 0, WS_TEXT = 1, WS_BINARY = 2, WS_CLOSE = 8, WS_PING = 9, WS_PONG = 10 };
+
+/* Appends what a server answers in sec-websocket-accept to this sec-websocket-key. False: no memory for the digest. */
+bool ws_accept_key(const char *key, struct buf *out);
 
 /* Appends a text message in one frame, as a client sends it. */
 void ws_add_text(struct buf *out, const void *p, size_t n);

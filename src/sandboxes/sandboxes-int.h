@@ -123,6 +123,11 @@ struct sandboxes {
         void *arg;
     } pauses[4];
     size_t npauses;
+    struct change_fn {
+        sandbox_changed_fn *fn;
+        void *arg;
+    } changes[2];
+    size_t nchanges;
     size_t nstored;             /* of by_id */
     struct creation *creations; /* under way, and failed ones with calls that have not returned */
     uint64_t round;             /* number of the latest comparison with keeper */

@@ -43,8 +43,12 @@ struct sandbox_own *sandbox_new(struct sandboxes *sb, struct tenant *t, const ch
 
 const struct life_cell *sandbox_step(struct sandbox *b, enum life_event e)
 {
+    struct sandboxes *sb = sandbox_own(b)->sandboxes;
     const struct life_cell *c = life_step(b->state, e);
+    enum sandbox_state was = b->state;
     b->state = c->next;
+    for (size_t i = 0; was != b->state && i < sb->nchanges; i++)
+        sb->changes[i].fn(sb->changes[i].arg, b, was);
     return c;
 }
 
@@ -96,6 +100,13 @@ void sandboxes_on_pause(struct sandboxes *sb, sandbox_pausing_fn *fn, void *arg)
     if (sb->npauses == ARRAY_LEN(sb->pauses))
         abort();
     sb->pauses[sb->npauses++] = (struct pause_fn){fn, arg};
+}
+
+void sandboxes_on_change(struct sandboxes *sb, sandbox_changed_fn *fn, void *arg)
+{
+    if (sb->nchanges == ARRAY_LEN(sb->changes))
+        abort();
+    sb->changes[sb->nchanges++] = (struct change_fn){fn, arg};
 }
 
 static void sandbox_write_row(struct sandboxes *sb, const struct sandbox *b, uint32_t state, const struct db_idem *idem,
@@ -373,30 +384,44 @@ void sandbox_set_timeout(struct sandboxes *sb, struct sandbox *b, uint64_t secon
 
 /* --- ports -------------------------------------------------------------------------------------------------------- */
 
-struct ports_call {
+/* A setting of the description, which is in force before it is stored. */
+struct setting_call {
     sandbox_done *done;
     void *arg;
 };
 
-static void ports_on_row_stored(void *arg, const struct err *err)
+static void setting_on_row_stored(void *arg, const struct err *err)
 {
-    struct ports_call *p = arg;
+    struct setting_call *p = arg;
     if (err)
         log_text(LOG_LEVEL_ERROR, "%s", err->msg);
     p->done(p->arg, !err);
     free(p);
 }
 
+static void setting_store(struct sandboxes *sb, const struct sandbox *b, sandbox_done *done, void *arg)
+{
+    struct setting_call *p = xcalloc(1, sizeof *p);
+    *p = (struct setting_call){.done = done, .arg = arg};
+    sandbox_write(sb, b, NULL, setting_on_row_stored, p);
+}
+
 void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct sandbox_ports *ports, bool public_traffic,
                        sandbox_done *done, void *arg)
 {
-    struct ports_call *p = xcalloc(1, sizeof *p);
-    *p = (struct ports_call){.done = done, .arg = arg};
     b->desc.ports = *ports;
     b->desc.allow_public_traffic = public_traffic;
     if (!public_traffic && !b->traffic_token[0])
         random_hex(b->traffic_token, 20);
-    sandbox_write(sb, b, NULL, ports_on_row_stored, p);
+    setting_store(sb, b, done, arg);
+}
+
+void sandbox_set_metadata(struct sandboxes *sb, struct sandbox *b, struct strv *metadata, sandbox_done *done, void *arg)
+{
+    strv_done(&b->desc.metadata);
+    b->desc.metadata = *metadata;
+    *metadata = (struct strv){0};
+    setting_store(sb, b, done, arg);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */

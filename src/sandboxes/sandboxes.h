@@ -145,6 +145,9 @@ void sandbox_set_timeout(struct sandboxes *sb, struct sandbox *b, uint64_t secon
  * not ok: they are lost at the next restart. */
 void sandbox_set_ports(struct sandboxes *sb, struct sandbox *b, const struct sandbox_ports *ports, bool public_traffic,
                        sandbox_done *done, void *arg);
+/* The same for the labels; takes them over. */
+void sandbox_set_metadata(struct sandboxes *sb, struct sandbox *b, struct strv *metadata, sandbox_done *done,
+                          void *arg);
 
 /* done when it is stored and in force. */
 void sandbox_set_life(struct sandboxes *sb, struct sandbox *b, const struct sandbox_life *life, sandbox_done *done,
@@ -159,6 +162,9 @@ void sandboxes_on_end(struct sandboxes *sb, sandbox_ended_fn *fn, void *arg);
 /* Called for every sandbox that is about to be paused. */
 typedef void sandbox_pausing_fn(void *arg, struct sandbox *b);
 void sandboxes_on_pause(struct sandboxes *sb, sandbox_pausing_fn *fn, void *arg);
+/* Called after every change of a sandbox's state, in the middle of what changes it: it may look, and must change nothing. */
+typedef void sandbox_changed_fn(void *arg, const struct sandbox *b, enum sandbox_state was);
+void sandboxes_on_change(struct sandboxes *sb, sandbox_changed_fn *fn, void *arg);
 
 /* Traffic begins and ends. sandbox_unused() takes the id, because the sandbox may be gone by then. */
 void sandbox_in_use(struct sandboxes *sb, struct sandbox *b);

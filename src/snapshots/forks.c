@@ -19,6 +19,7 @@ struct fork_job {
     char stack[STACK_ID_MAX];
     unsigned count, next, left; /* children in all; the next to begin; without a result yet */
     uint32_t timeout_s;
+    char *name; /* owned: fork_spec.name */
     struct state_cost cost;
     struct sandbox_failure failure;
     bool held, busy; /* the stack is held; children are being begun */
@@ -38,6 +39,7 @@ static void fork_job_free(struct fork_job *j)
         state_release(j->snapshots->stacks, j->stack);
         state_drop(j->snapshots->stacks, j->stack); /* unless a child names it */
     }
+    free(j->name);
     free(j);
 }
 
@@ -62,12 +64,32 @@ static void fork_fail_rest(struct fork_job *j)
     }
 }
 
+/* The parent's labels, but for its name: a name means one sandbox. */
+static void fork_name_child(const struct fork_job *j, const struct sandbox *p, struct strv *ret)
+{
+    for (size_t i = 0; i + 1 < p->desc.metadata.n; i += 2)
+        if (strcmp(p->desc.metadata.v[i], "name") != 0) {
+            strv_add(ret, p->desc.metadata.v[i]);
+            strv_add(ret, p->desc.metadata.v[i + 1]);
+        }
+    if (j->name[0]) {
+        strv_add(ret, "name");
+        strv_add(ret, j->name);
+    }
+}
+
 static void fork_begin_child(struct fork_job *j, const struct sandbox *p)
 {
     struct fork_one *one = xcalloc(1, sizeof *one);
     *one = (struct fork_one){.job = j, .index = j->next++};
     struct sandbox_spec spec = {.desc = p->desc, .net = p->net ? &p->net->doc : NULL}; /* borrowed for the call */
     struct sandbox_desc *d = &spec.desc;
+    _cleanup_strv_ struct strv labels = {0};
+    if (j->name) {
+        fork_name_child(j, p, &labels);
+        d->metadata = labels;
+        spec.unique = j->name[0] ? "name" : NULL;
+    }
     memcpy(d->stack, j->stack, sizeof d->stack);
     memcpy(d->parent, p->id, sizeof d->parent);
     d->timeout_s = j->timeout_s;
@@ -126,16 +148,16 @@ static void fork_on_captured(void *arg, const struct layers_reply *r)
     fork_begin_more(j);
 }
 
-void sandbox_fork(struct snapshots *sn, struct sandbox *b, unsigned count, uint32_t timeout_s, fork_child *child,
-                  void *arg)
+void sandbox_fork(struct snapshots *sn, struct sandbox *b, const struct fork_spec *spec, fork_child *child, void *arg)
 {
     struct state_failure why = {0};
     struct fork_job *j = xcalloc(1, sizeof *j);
     *j = (struct fork_job){.snapshots = sn,
                            .who = {.tenant = b->tenant, .scopes = SCOPE_SANDBOXES},
-                           .count = count,
-                           .left = count,
-                           .timeout_s = timeout_s,
+                           .count = spec->count,
+                           .left = spec->count,
+                           .timeout_s = spec->timeout_s,
+                           .name = spec->name ? xstrdup(spec->name) : NULL,
                            .child = child,
                            .arg = arg};
     memcpy(j->parent, b->id, sizeof j->parent);

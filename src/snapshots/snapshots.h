@@ -31,10 +31,16 @@ typedef void snapshot_done(void *arg, const struct template *t, const struct sta
                            const struct state_failure *failure);
 void sandbox_snapshot(struct snapshots *sn, struct sandbox *b, const char *name /* NULL: none */, snapshot_done *done,
                       void *arg);
-/* Makes `count` children and calls `child` once for each, in any order; index 0..count-1. */
+struct fork_spec {
+    unsigned count; /* up to FORK_MAX */
+    uint32_t timeout_s;
+    /* The children's label "name", which no other sandbox of the tenant may have: for one child. "": they have none. NULL: they
+     * have the labels of the parent, whatever those are. */
+    const char *name;
+};
+/* Makes the children and calls `child` once for each, in any order; index 0..count-1. */
 typedef void fork_child(void *arg, unsigned index, struct sandbox *b, const struct state_cost *cost,
                         const struct sandbox_failure *failure);
-void sandbox_fork(struct snapshots *sn, struct sandbox *b, unsigned count, uint32_t timeout_s, fork_child *child,
-                  void *arg);
+void sandbox_fork(struct snapshots *sn, struct sandbox *b, const struct fork_spec *spec, fork_child *child, void *arg);
 
 #endif

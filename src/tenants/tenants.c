@@ -62,7 +62,11 @@ static const char *request_key(const struct http_req *r)
 
 bool tenants_auth(struct tenants *ts, const struct http_req *r, struct principal *ret)
 {
-    const char *secret = request_key(r);
+    return tenants_auth_key(ts, request_key(r), ret);
+}
+
+bool tenants_auth_key(struct tenants *ts, const char *secret, struct principal *ret)
+{
     if (!secret || strlen(secret) != SECRET_LEN)
         return false;
     char digest[SHA256_HEX];

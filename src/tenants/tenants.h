@@ -64,6 +64,8 @@ typedef void tenant_gone_fn(void *arg, const struct tenant *t);
 void tenants_on_gone(struct tenants *ts, tenant_gone_fn *fn, void *arg);
 /* Reads the key from X-API-KEY or "Authorization: Bearer". False: no valid key. Keys are looked up by their hash. */
 bool tenants_auth(struct tenants *ts, const struct http_req *r, struct principal *ret);
+/* The same for a key that came another way; NULL is none. */
+bool tenants_auth_key(struct tenants *ts, const char *secret, struct principal *ret);
 struct tenant *tenants_find(struct tenants *ts, const char *id);
 /* Takes one token of the tenant's rate. 0, or the seconds to put into Retry-After. */
 unsigned tenants_throttle(struct tenants *ts, struct tenant *t);

@@ -35,6 +35,25 @@ await test('sessions', async () => {
   assert.equal(logs.stdout, '/tmp\n')
   await s.process.deleteSession('w')
 })
+await test('logs of a running command', async () => {
+  await s.process.createSession('f')
+  const a = await s.process.executeSessionCommand('f', { command: 'printf one; sleep 0.3; printf two >&2; sleep 0.3; printf three', runAsync: true })
+  let out = '', err = ''
+  await s.process.getSessionCommandLogs('f', a.cmdId, (x) => { out += x }, (x) => { err += x })
+  assert.deepEqual([out, err], ['onethree', 'two'])
+  await s.process.deleteSession('f')
+})
+await test('terminals', async () => {
+  let seen = ''
+  const text = new TextDecoder()
+  const h = await s.process.createPty({ id: 'p', cols: 100, rows: 30, envs: { A: 'ü' }, onData: (x) => { seen += text.decode(x, { stream: true }) } })
+  await h.waitForConnection()
+  await h.sendInput('stty size; echo A=$A; exit 5\n')
+  const r = await h.wait()
+  assert.equal(r.exitCode, 5)
+  assert.match(seen, /30 100/)
+  assert.match(seen, /A=ü/)
+})
 await test('files', async () => {
   await s.fs.uploadFile(Buffer.from([0, 1, 255]), '/tmp/b')
   assert.deepEqual([...await s.fs.downloadFile('/tmp/b')], [0, 1, 255])

@@ -1,4 +1,5 @@
 """What users of Daytona's Python SDK and of langchain-daytona do, against the node that the environment names. Prints TAP."""
+import asyncio
 import hashlib
 import os
 import pathlib
@@ -9,7 +10,10 @@ import time
 import daytona_api_client
 import daytona_toolbox_api_client
 import httpx
+import httpx_ws
+import socketio
 from daytona import (CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, DaytonaError, FileUpload, ListSandboxesQuery, SessionExecuteRequest, VolumeMount)
+from daytona.common.pty import PtySize
 from langchain_daytona import DaytonaSandbox
 from tap import finish, test, until
 
@@ -341,6 +345,171 @@ def walk(s):
     assert seen > 260 and 150 < absent < seen - 50, (seen, absent)
 
 
+def listen(key, seen):
+    """A client of the event channel that appends what it hears."""
+    c = socketio.Client(reconnection=False)
+    c.on("*", lambda event, *data: seen.append((event, *data)))
+    c.connect(ROOT, socketio_path="/daytona/socket.io", transports=["websocket"], auth={"token": key}, wait_timeout=10)
+    return c
+
+
+def events(d):
+    """The channel tells a tenant of its sandboxes, for as long as the key holds; the SDK's own waits need no question."""
+    admin = httpx.Client(base_url=ROOT, headers=HEAD)
+    assert admin.post("/v1/tenants", json={"id": "daytona-other"}).status_code < 300
+    other = admin.post("/v1/keys", json={"tenant": "daytona-other", "name": "k"}).json()["key"]
+    made = admin.post("/v1/keys", json={"tenant": "default", "name": "brief"}).json()
+    mine, theirs, brief = [], [], []
+    clients = [listen(os.environ["DAYTONA_API_KEY"], mine), listen(other, theirs), listen(made["key"], brief)]
+    for wrong in ("", "e2b_" + "0" * 40, "x" * 10000):
+        try:
+            listen(wrong, [])
+            raise AssertionError("a wrong key was taken")
+        except socketio.exceptions.ConnectionError:
+            pass
+    s = d.create(CreateSandboxFromSnapshotParams(snapshot=TEMPLATE, labels={"ev": "1"}))
+    until(lambda: len(brief) == 1, "the first event")
+    assert admin.delete("/v1/keys/" + made["id"]).status_code < 300
+    s.stop()
+    s.start()
+    s.delete()
+    until(lambda: mine and mine[-1][1].get("newState") == "destroyed", "the last event")
+    told = [(e, x["sandbox"]["id"], x.get("oldState"), x.get("newState")) for e, x in mine]
+    assert told[0] == ("sandbox.created", s.id, None, None) and mine[0][1]["sandbox"]["labels"]["ev"] == "1", told[0]
+    states = [t[3] for t in told[1:]]
+    assert [x for x in states if x in ("started", "stopped", "destroyed")] == ["stopped", "started", "destroyed"], told
+    assert all(t[0] == "sandbox.state.updated" and t[1] == s.id for t in told[1:]), told
+    assert [t[2] for t in told[2:]] == states[:-1], told
+    assert theirs == [] and len(brief) == 1, (theirs, brief)
+    until(lambda: not clients[2].connected, "the end of the channel of a removed key")
+    for c in clients:
+        c.disconnect()
+    for query, words in (("EIO=3&transport=websocket", "EIO"), ("EIO=4&transport=polling", "long polling"), ("EIO=4&transport=websocket", "a WebSocket")):
+        r = call("GET", "/socket.io/?" + query)
+        assert r.status_code == 400 and words in r.json()["message"], (query, r.status_code, r.text)
+    assert admin.delete("/v1/tenants/daytona-other").status_code < 300
+
+
+def follow(s):
+    """Logs of a command that runs: both streams as they come, with bytes that are no UTF-8; the reader goes with its client."""
+    s.process.create_session("follow")
+    script = "printf one; sleep 0.3; printf two >&2; sleep 0.3; printf 'three\\377'; head -c 300000 /dev/zero | tr '\\0' x"
+    c = s.process.execute_session_command("follow", SessionExecuteRequest(command=script, run_async=True))
+    out, err = [], []
+    asyncio.run(s.process.get_session_command_logs_async("follow", c.cmd_id, out.append, err.append))
+    assert "".join(out) == "onethree\ufffd" + "x" * 300000 and "".join(err) == "two", (len("".join(out)), out[:3], err)
+    again = []
+    asyncio.run(s.process.get_session_command_logs_async("follow", c.cmd_id, again.append, again.append))
+    assert len("".join(again)) == 300012, len("".join(again))
+    raises(lambda: asyncio.run(s.process.get_session_command_logs_async("follow", "none", print, print)))
+    endless = s.process.execute_session_command("follow", SessionExecuteRequest(command="while echo tick; do sleep 0.05; done", run_async=True))
+    url = f"{os.environ['DAYTONA_API_URL']}/toolbox/{s.id}/process/session/follow/command/{endless.cmd_id}/logs?follow=true"
+    with httpx_ws.connect_ws(url, headers=dict(HEAD)) as ws:
+        assert b"tick" in ws.receive_bytes(timeout=20) + ws.receive_bytes(timeout=20)
+        assert s.process.exec("pgrep -f 'hutch follow'").exit_code == 0
+    until(lambda: s.process.exec("pgrep -f '[h]utch follow'").exit_code == 1, "the end of a reader whose client left")
+    s.process.delete_session("follow")
+
+
+def terminals(s):
+    """Terminals: input and output, size, environment, a second client, their end, and what is wrong."""
+    h = s.process.create_pty_session("t1", cwd="/tmp", envs={"A": "ü b"}, pty_size=PtySize(cols=100, rows=30))
+    seen = bytearray()
+    h.send_input("stty size; echo $A; pwd; tty; exit 7\n")
+    r = h.wait(on_data=seen.extend, timeout=60)
+    assert r.exit_code == 7, (r, seen)
+    for words in (b"30 100", "ü b".encode(), b"/tmp", b"/dev/pts/"):
+        assert words in seen, seen
+    until(lambda: s.process.list_pty_sessions() == [], "the end of a terminal")
+    h = s.process.create_pty_session("t2")
+    info = s.process.get_pty_session_info("t2")
+    assert (info.id, info.active, info.cols, info.rows, info.cwd) == ("t2", True, 80, 24, "/home/user"), info
+    error = raises(lambda: s.process.create_pty_session("t2"))
+    assert error.status_code == 409, error
+    assert h.resize(PtySize(cols=132, rows=50)).cols == 132
+    h.send_input("stty size; sleep 4242 & echo $((40+2))up\n")
+    h.disconnect()
+    until(lambda: s.process.exec("pgrep -f '[s]leep 4242'").exit_code == 0, "a command in a terminal without a client")
+    h = s.process.connect_pty_session("t2")
+    h.wait_for_connection()
+    seen = bytearray()
+    for data in h:
+        seen.extend(data)
+        if b"42up" in seen:
+            break
+    assert b"50 132" in seen, seen
+    with httpx_ws.connect_ws(f"{os.environ['DAYTONA_API_URL']}/toolbox/{s.id}/process/pty/t2/connect", headers=dict(HEAD)) as second:
+        second.send_text("echo $((1+1))nd\n")
+        seen = b""
+        while b"2nd" not in seen:
+            event = second.receive(timeout=20)
+            seen += event.data.encode() if isinstance(event.data, str) else bytes(event.data)
+    s.process.kill_pty_session("t2")
+    assert h.wait(timeout=60).exit_code == 137
+    assert s.process.exec("pgrep -f '[s]leep 4242'").exit_code == 1 and s.process.list_pty_sessions() == []
+    made = call("POST", f"/toolbox/{s.id}/process/pty", json={"id": "lazy", "cols": 90, "rows": 20, "lazyStart": True, "envs": {"B": "1"}})
+    assert (made.status_code, made.json()) == (201, {"sessionId": "lazy"}), made.text
+    [info] = s.process.list_pty_sessions()
+    assert (info.active, info.cols, info.envs) == (False, 90, {"B": "1"}), info
+    h = s.process.connect_pty_session("lazy")
+    h.send_input("echo B=$B; exit\n")
+    seen = bytearray()
+    assert h.wait(on_data=seen.extend, timeout=60).exit_code == 0 and b"B=1" in seen, seen
+    for method, path, body, status in (("POST", "", {"id": "a/b"}, 400), ("POST", "", {"id": "x", "cols": 1001}, 400), ("POST", "", {"id": "x", "envs": {"A=": "1"}}, 400),
+                                       ("POST", "", {"id": "x", "cwd": "/none"}, 404), ("GET", "/none", None, 404), ("DELETE", "/none", None, 404),
+                                       ("POST", "/none/resize", {"cols": 80, "rows": 24}, 404), ("GET", "/none/connect", None, 400), ("GET", "/create-connect?id=x", None, 400)):
+        r = call(method, f"/toolbox/{s.id}/process/pty{path}", json=body)
+        assert r.status_code == status and r.json()["message"], (path, r.status_code, r.text)
+    for i in range(64):
+        assert call("POST", f"/toolbox/{s.id}/process/pty", json={"id": f"many{i}", "lazyStart": True}).status_code == 201
+    r = call("POST", f"/toolbox/{s.id}/process/pty", json={"id": "toomany", "lazyStart": True})
+    assert r.status_code == 409 and "64" in r.json()["message"], r.text
+    s.process.exec("rm -rf /tmp/.daytona/p-*")
+
+
+def copies(d):
+    """Forks and snapshots of a sandbox, and settings of one that is there."""
+    s = d.create(CreateSandboxFromSnapshotParams(snapshot=TEMPLATE, name="daytona-first", labels={"k": "v"}))
+    s.process.exec("echo kept >f")
+    child = s.fork(name="daytona-child")
+    assert child.name == "daytona-child" and child.labels["k"] == "v" and child.process.exec("cat f").result == "kept\n"
+    raises(lambda: s.fork(name="daytona-child"), "taken")
+    nameless = s.fork()
+    assert nameless.name == nameless.id
+    assert {x["id"] for x in call("GET", f"/sandbox/{s.id}/forks").json()} == {child.id, nameless.id}
+    assert call("GET", f"/sandbox/{child.id}/parent").json()["id"] == s.id
+    grand = child.fork()
+    assert [x["id"] for x in call("GET", f"/sandbox/{grand.id}/ancestors").json()] == [child.id, s.id]
+    assert call("GET", f"/sandbox/{s.id}/parent").status_code == 404
+    s.create_snapshot("daytona-snap")
+    assert raises(lambda: s.create_snapshot("daytona-snap")).status_code == 409
+    assert raises(lambda: s.create_snapshot("Not Good")).status_code == 400
+    b = d.create(CreateSandboxFromSnapshotParams(snapshot="daytona-snap"))
+    assert b.process.exec("cat f").result == "kept\n"
+    d.snapshot.delete(d.snapshot.get("daytona-snap"))
+    raises(lambda: d.snapshot.get("daytona-snap"), "not found")
+    assert b.set_labels({"n": "1"}) == {"n": "1"}
+    assert [x.id for x in d.list(ListSandboxesQuery(labels={"n": "1"}))] == [b.id]
+    raises(lambda: b.set_labels({"name": "x"}), "reserved")
+    b.set_auto_pause_interval(9)
+    got = call("GET", f"/sandbox/{b.id}").json()
+    assert (got["autoPauseInterval"], got["autoStopInterval"]) == (9, 0), got
+    b.set_autostop_interval(8)
+    got = call("GET", f"/sandbox/{b.id}").json()
+    assert (got["autoPauseInterval"], got["autoStopInterval"]) == (0, 8), got
+    assert raises(lambda: b.set_auto_delete_interval(5)).status_code == 501
+    b.update_network_settings(network_block_all=True)
+    assert d.get(b.id).network_block_all
+    b.update_network_settings(domain_allow_list="example.com")
+    assert not d.get(b.id).network_block_all
+    assert call("POST", f"/sandbox/{b.id}/network-settings", json={}).status_code == 400
+    b.set_auto_delete_interval(0)
+    b.stop()
+    raises(lambda: d.get(b.id), "not found")
+    for x in (grand, nameless, child, s):
+        x.delete()
+
+
 def langchain(s):
     backend = DaytonaSandbox(sandbox=s)
     r = backend.execute("echo out; echo err >&2; exit 2")
@@ -360,6 +529,10 @@ def main():
                      ("git", git), ("langchain-daytona", langchain)):
         test(name, lambda fn=fn: fn(s))
     test("what is wrong or absent is refused in Daytona's words", lambda: refusals(d, s))
+    test("logs of a running command", lambda: follow(s))
+    test("terminals", lambda: terminals(s))
+    test("forks, snapshots, settings", lambda: copies(d))
+    test("events of sandboxes", lambda: events(d))
     test("keys that only read", lambda: readers(d, s))
     test("a name is taken once", lambda: names(d))
     test("sessions end with a stop", lambda: sessions_end(d))

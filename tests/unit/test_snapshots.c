@@ -179,7 +179,7 @@ static void kid(void *arg, unsigned index, struct sandbox *b, const struct state
 static void fork_sandbox(struct sandbox *b, unsigned n)
 {
     memset(&kids, 0, sizeof kids);
-    sandbox_fork(rooms.snapshots, b, n, 120, kid, NULL);
+    sandbox_fork(rooms.snapshots, b, &(struct fork_spec){.count = n, .timeout_s = 120}, kid, NULL);
     AWAIT (kids.calls >= (int)n)
         step(1);
     assert_int_equal(kids.calls, n);

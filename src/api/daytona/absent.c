@@ -118,26 +118,17 @@ static const struct api_route routes[] = {
     ABSENT("PATCH", "/runners/{id}/scheduling"),                     /* update_runner_scheduling */
     ABSENT("GET", "/sandbox/for-runner"),                            /* get_sandboxes_for_runner */
     ABSENT("GET", "/sandbox/ssh-access/validate"),                   /* validate_ssh_access */
-    ABSENT("GET", "/sandbox/{sandboxIdOrName}/ancestors"),           /* get_sandbox_ancestors */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/archive"),            /* archive_sandbox */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/autoarchive/{interval}"), /* set_auto_archive_interval */
-    ABSENT("POST", "/sandbox/{sandboxIdOrName}/autodelete/{interval}"),  /* set_auto_delete_interval */
-    ABSENT("POST", "/sandbox/{sandboxIdOrName}/autopause/{interval}"),   /* set_auto_pause_interval */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/backup"),                 /* create_backup */
     ABSENT("GET", "/sandbox/{sandboxIdOrName}/build-logs"),              /* get_build_logs */
     ABSENT("GET", "/sandbox/{sandboxIdOrName}/build-logs-url"),          /* get_build_logs_url */
-    ABSENT("POST", "/sandbox/{sandboxIdOrName}/fork"),                   /* fork_sandbox */
-    ABSENT("GET", "/sandbox/{sandboxIdOrName}/forks"),                   /* get_sandbox_forks */
-    ABSENT("PUT", "/sandbox/{sandboxIdOrName}/labels"),                  /* replace_labels */
-    ABSENT("POST", "/sandbox/{sandboxIdOrName}/network-settings"),       /* update_network_settings */
-    ABSENT("GET", "/sandbox/{sandboxIdOrName}/parent"),                  /* get_sandbox_parent */
     ABSENT(
         "POST",
         "/sandbox/{sandboxIdOrName}/ports/{port}/signed-preview-url/{token}/expire"), /* expire_signed_port_preview_url */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/recover"),                             /* recover_sandbox */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/resize"),                              /* resize_sandbox */
     ABSENT("PUT", "/sandbox/{sandboxIdOrName}/secrets"),                              /* update_sandbox_secrets */
-    ABSENT("POST", "/sandbox/{sandboxIdOrName}/snapshot"),                            /* create_sandbox_snapshot */
     ABSENT("DELETE", "/sandbox/{sandboxIdOrName}/ssh-access"),                        /* revoke_ssh_access */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/ssh-access"),                          /* create_ssh_access */
     ABSENT("POST", "/sandbox/{sandboxIdOrName}/ttl/{ttlMinutes}"),                    /* set_ttl */
@@ -159,7 +150,6 @@ static const struct api_route routes[] = {
     ABSENT("PATCH", "/secret/{secretId}"),                            /* update_secret */
     ABSENT("GET", "/shared-regions"),                                 /* list_shared_regions */
     ABSENT("POST", "/snapshots"),                                     /* create_snapshot */
-    ABSENT("DELETE", "/snapshots/{id}"),                              /* remove_snapshot */
     ABSENT("POST", "/snapshots/{id}/activate"),                       /* activate_snapshot */
     ABSENT("GET", "/snapshots/{id}/build-logs"),                      /* get_snapshot_build_logs */
     ABSENT("GET", "/snapshots/{id}/build-logs-url"),                  /* get_snapshot_build_logs_url */
@@ -245,12 +235,6 @@ static const struct api_route routes[] = {
     NO_TOOL("POST", "/process/interpreter/context"),                      /* create_interpreter_context */
     NO_TOOL("DELETE", "/process/interpreter/context/{id}"),               /* delete_interpreter_context */
     NO_TOOL("GET", "/process/interpreter/execute"),                       /* execute_interpreter_code */
-    NO_TOOL("GET", "/process/pty"),                                       /* list_pty_sessions */
-    NO_TOOL("POST", "/process/pty"),                                      /* create_pty_session */
-    NO_TOOL("DELETE", "/process/pty/{sessionId}"),                        /* delete_pty_session */
-    NO_TOOL("GET", "/process/pty/{sessionId}"),                           /* get_pty_session */
-    NO_TOOL("GET", "/process/pty/{sessionId}/connect"),                   /* connect_pty_session */
-    NO_TOOL("POST", "/process/pty/{sessionId}/resize"),                   /* resize_pty_session */
     NO_TOOL("GET", "/process/session/entrypoint"),                        /* get_entrypoint_session */
     NO_TOOL("GET", "/process/session/entrypoint/logs"),                   /* get_entrypoint_logs */
     NO_TOOL("GET", "/system/metrics"),                                    /* get_system_metrics */

@@ -89,42 +89,52 @@ static int daytona_create_read_life(const struct api_call *c, json_t *body, stru
 }
 
 /* A label must not pass for one of ours, nor for the name. */
-static int daytona_create_read_labels(json_t *body, struct sandbox_desc *d, struct err *err)
+int daytona_read_labels(json_t *body, struct strv *ret, struct err *err)
 {
-    json_t *labels = NULL;
-    const char *name, *key = NULL;
-    json_t *v;
-    int have = field_obj(body, "labels", &labels, err);
-    if (have < 0)
+    json_t *labels = NULL, *v;
+    const char *name;
+    if (field_obj(body, "labels", &labels, err) < 0)
         return -1;
     json_object_foreach(labels, name, v)
     {
-        if (strncmp(name, DAYTONA_OWN, strlen(DAYTONA_OWN)) == 0 || strcmp(name, "name") == 0)
+        if (daytona_label_is_own(name))
             return err_set(err, ERR_USAGE, 0, "field 'labels': the label '%.40s' is reserved", name);
     }
-    _cleanup_buf_ struct buf none = {0};
     json_t *root = json_pack("{s:O?}", "metadata", labels);
-    int rc = api_read_metadata(root, &d->metadata, err);
+    int rc = api_read_metadata(root, ret, err);
     json_decref(root);
-    if (rc < 0 || (have = field_str(body, "name", &key, err)) < 0)
-        return -1;
-    if (have == 0)
+    return rc < 0 ? -1 : 0;
+}
+
+int daytona_check_name(const char *name, struct err *err)
+{
+    size_t n = strlen(name);
+    if (n > 0 && n <= NAME_MAX_BYTES && !strchr("_.-", name[0]) &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == n)
         return 0;
-    size_t n = strlen(key);
-    if (n == 0 || n > NAME_MAX_BYTES || strchr("_.-", key[0]) ||
-        strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != n)
-        return err_set(
-            err, ERR_USAGE, 0,
-            "field 'name' has 1 to %d letters, digits, dots, dashes and underscores, and begins with a letter or "
-            "digit",
-            NAME_MAX_BYTES);
+    return err_set(
+        err, ERR_USAGE, 0,
+        "field 'name' has 1 to %d letters, digits, dots, dashes and underscores, and begins with a letter or "
+        "digit",
+        NAME_MAX_BYTES);
+}
+
+static int daytona_create_read_name(json_t *body, struct sandbox_desc *d, struct err *err)
+{
+    const char *name = NULL;
+    int have = field_str(body, "name", &name, err);
+    if (have <= 0)
+        return have;
+    if (daytona_check_name(name, err) < 0)
+        return -1;
     strv_add(&d->metadata, "name");
-    strv_add(&d->metadata, key);
+    strv_add(&d->metadata, name);
     return 0;
 }
 
-/* networkBlockAll; networkAllowList: "CIDR,CIDR"; domainAllowList: "name,name". */
-static int daytona_create_read_network(json_t *body, struct api_create *ret, struct err *err)
+/* networkAllowList: "CIDR,CIDR"; domainAllowList: "name,name". */
+int daytona_read_network(json_t *body, const struct net_doc *before, struct net_doc *ret, bool *ret_internet,
+                         bool *ret_given, struct err *err)
 {
     const char *lists[] = {NULL, NULL};
     bool block = false;
@@ -142,10 +152,16 @@ static int daytona_create_read_network(json_t *body, struct api_create *ret, str
     bool some = json_array_size(allow) > 0;
     json_t *doc = some ? json_pack("{s:O,s:[s]}", "allowOut", allow, "denyOut", "0.0.0.0/0") : NULL;
     json_decref(allow);
-    ret->spec.desc.allow_internet = !block;
-    int rc = net_doc_e2b(doc, block ? 0 : -1, NULL, &ret->net, err);
+    *ret_internet = !block;
+    *ret_given = block || some;
+    int rc = net_doc_e2b(doc, block ? 0 : -1, before, ret, err);
     json_decref(doc);
-    ret->net_given = block || some;
+    return rc;
+}
+
+static int daytona_create_read_network(json_t *body, struct api_create *ret, struct err *err)
+{
+    int rc = daytona_read_network(body, NULL, &ret->net, &ret->spec.desc.allow_internet, &ret->net_given, err);
     ret->spec.net = &ret->net;
     ret->dialect = NET_E2B;
     return rc;
@@ -183,14 +199,15 @@ static int daytona_create_read(const struct api_call *c, json_t *body, struct ap
         if (daytona_create_asks(json_object_get(body, absent[i])))
             return err_set(err, ERR_USAGE, 0, "field '%s' is not supported by this node", absent[i]);
     if (daytona_create_read_template(body, d, err) < 0 || daytona_create_read_limits(body, d, err) < 0 ||
-        daytona_create_read_labels(body, d, err) < 0 || daytona_create_read_life(c, body, d, err) < 0 ||
+        daytona_read_labels(body, &d->metadata, err) < 0 || daytona_create_read_name(body, d, err) < 0 ||
+        daytona_create_read_life(c, body, d, err) < 0 ||
         field_bool(body, "public", &d->allow_public_traffic, err) < 0 || api_read_env(body, "env", &d->env, err) < 0 ||
         daytona_create_read_volumes(body, ret, err) < 0)
         return -1;
     return daytona_create_read_network(body, ret, err);
 }
 
-static void daytona_create_refuse(struct http_req *r, const struct sandbox_failure *failure)
+void daytona_create_refuse(struct http_req *r, const struct sandbox_failure *failure)
 {
     char text[16];
     (void)snprintf(text, sizeof text, "%u", failure->retry_after);

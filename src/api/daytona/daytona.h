@@ -1,5 +1,6 @@
 /* daytona.h - Daytona's dialect below /daytona: it translates the sandbox API and the toolbox of Daytona's SDKs into the domain
- * rooms and the links to init. It keeps nothing in memory: what a toolbox session must remember is in files of the sandbox.
+ * rooms and the links to init. It keeps nothing in memory but open channels and terminals:
+ * what a toolbox session must remember is in files of the sandbox.
  * Operations of Daytona's that a node does not have answer 501 (absent.c). See docs/daytona.md.
  */
 #ifndef HUTCH_API_DAYTONA_DAYTONA_H
@@ -17,26 +18,35 @@ extern const struct api_dialect
     daytona_absent_dialect; /* absent.c: comes first, because it has literals where that has ids */
 
 /* Control plane. */
-api_fn daytona_create;                                               /* create.c */
-api_fn daytona_get, daytona_list, daytona_list_paginated;            /* object.c */
-api_fn daytona_start, daytona_stop, daytona_pause, daytona_kill;     /* life.c */
-api_fn daytona_touch, daytona_autostop, daytona_public;              /* life.c */
-api_fn daytona_toolbox_url, daytona_preview, daytona_preview_signed; /* preview.c */
+api_fn daytona_create;                                                         /* create.c */
+api_fn daytona_get, daytona_list, daytona_list_paginated;                      /* object.c */
+api_fn daytona_start, daytona_stop, daytona_pause, daytona_kill;               /* life.c */
+api_fn daytona_touch, daytona_autostop, daytona_autopause, daytona_autodelete; /* settings.c */
+api_fn daytona_public, daytona_labels, daytona_network;                        /* settings.c */
+api_fn daytona_fork, daytona_forks, daytona_parent, daytona_ancestors;         /* copies.c */
+api_fn daytona_snapshot_make, daytona_snapshot_remove;                         /* copies.c */
+api_fn daytona_toolbox_url, daytona_preview, daytona_preview_signed;           /* preview.c */
 api_fn daytona_volumes, daytona_volume, daytona_volume_by_name, daytona_volume_create, daytona_volume_remove;
 api_fn daytona_snapshots, daytona_snapshot; /* keep.c: volumes and templates */
 api_fn daytona_config, daytona_health;      /* keep.c */
 
+/* The event channel: channel.c. */
+api_fn daytona_channel;
+void daytona_channel_sandbox_changed(struct api *api, const struct sandbox *b, enum sandbox_state was);
+
 /* Toolbox. */
-api_fn daytona_execute, daytona_code_run;                                  /* process.c */
-api_fn daytona_sessions, daytona_session, daytona_session_make;            /* shell.c */
-api_fn daytona_session_remove, daytona_session_exec;                       /* shell.c */
-api_fn daytona_command, daytona_command_logs, daytona_command_input;       /* shell.c */
-api_fn daytona_files, daytona_file_info, daytona_file_remove;              /* files.c */
-api_fn daytona_file_download, daytona_folder, daytona_file_move;           /* files.c */
-api_fn daytona_permissions, daytona_find, daytona_search, daytona_replace; /* files.c */
-api_fn daytona_upload, daytona_download;                                   /* transfer.c */
-api_fn daytona_work_dir, daytona_version;                                  /* files.c */
-api_fn daytona_git_status, daytona_git_history, daytona_git_branches;      /* git.c */
+api_fn daytona_execute, daytona_code_run;                                   /* process.c */
+api_fn daytona_sessions, daytona_session, daytona_session_make;             /* shell.c */
+api_fn daytona_session_remove, daytona_session_exec;                        /* shell.c */
+api_fn daytona_command, daytona_command_logs, daytona_command_input;        /* shell.c */
+api_fn daytona_ptys, daytona_pty_info, daytona_pty_resize, daytona_pty_end; /* pty.c */
+api_fn daytona_pty_create, daytona_pty_connect, daytona_pty_create_connect; /* pty-connect.c */
+api_fn daytona_files, daytona_file_info, daytona_file_remove;               /* files.c */
+api_fn daytona_file_download, daytona_folder, daytona_file_move;            /* files.c */
+api_fn daytona_permissions, daytona_find, daytona_search, daytona_replace;  /* files.c */
+api_fn daytona_upload, daytona_download;                                    /* transfer.c */
+api_fn daytona_work_dir, daytona_version;                                   /* files.c */
+api_fn daytona_git_status, daytona_git_history, daytona_git_branches;       /* git.c */
 api_fn daytona_git_do;
 
 /* --- answers: reply.c ----------------------------------------------------------------------------------------------- */
@@ -65,11 +75,32 @@ void daytona_state_error(struct http_req *r, const struct state_failure *failure
 struct sandbox *daytona_sandbox(struct api_call *c);
 /* The one that daytona_sandbox() found before a body was read: a name may mean another one by now. NULL: it answered. */
 struct sandbox *daytona_same_sandbox(struct api_call *c);
+const char *daytona_state_word(enum sandbox_state state);
 /* state NULL: the one it has. */
+void daytona_add_sandbox_as(struct json *j, const char *key, const struct api_call *c, const struct sandbox *b,
+                            const char *state);
 void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct sandbox *b, const char *state);
 void daytona_answer_sandbox(struct http_req *r, struct sandbox *b); /* 200 */
+void daytona_add_labels(struct json *j, const struct sandbox *b);
+/* A label that clients do not see among the labels: one of ours, or the name. */
+bool daytona_label_is_own(const char *key);
 /* "http://HOST" as the client wrote it. */
 void daytona_base_url(const struct api_call *c, struct buf *out);
+
+/* --- a request that answers with the sandbox once something has been done to it: life.c ------------------------------- */
+void *daytona_change_wait(struct api_call *c, const struct sandbox *b);
+void daytona_change_id(const void *wait, char ret[SANDBOX_ID_MAX]);      /* of the sandbox that it is about */
+void daytona_on_changed(void *arg, const struct state_failure *failure); /* a sandbox_paused */
+void daytona_on_set(void *arg, bool ok);                                 /* a sandbox_done */
+
+/* --- parts of a create that other requests have, too: create.c -------------------------------------------------------- */
+/* Adds the body's labels. */
+int daytona_read_labels(json_t *body, struct strv *ret, struct err *err);
+int daytona_check_name(const char *name, struct err *err);
+void daytona_create_refuse(struct http_req *r, const struct sandbox_failure *failure);
+/* networkBlockAll, networkAllowList, domainAllowList. *ret_given: it asks for a network of its own, or for none. */
+int daytona_read_network(json_t *body, const struct net_doc *before, struct net_doc *ret, bool *ret_internet,
+                         bool *ret_given, struct err *err);
 
 /* --- requests: reply.c ---------------------------------------------------------------------------------------------- */
 /* Calls `then` with the JSON body, an object (empty if there is none); answers a wrong one with 400. */
@@ -117,7 +148,10 @@ void daytona_add_omitted(struct buf *out, uint64_t omitted);
 #define DAYTONA_PATHS             \
     "cd \"${HOME:-/}\" || cd /\n" \
     "path() { case $1 in '~') p=$HOME;; '~/'*) p=$HOME/${1#??};; -*) p=./$1;; *) p=$1;; esac; }\n"
-/* The failure of a script: its standard error is the message, a first word [A-Z_]+ the code ("FILE_NOT_FOUND x"). */
-void daytona_script_error(struct http_req *r, const struct daytona_ran *ran);
+/* Whether a script failed; then it answers with the failure: the script's standard error is the message, a first word [A-Z_]+
+ * the code ("FILE_NOT_FOUND x"). */
+bool daytona_script_failed(struct http_req *r, const struct daytona_ran *ran);
+/* Kills a command of the sandbox and its process group, and waits for nothing. pid 0: nothing. */
+void daytona_kill_group(struct sandboxes *sb, const char *sandbox, uint32_t pid);
 
 #endif

@@ -166,9 +166,7 @@ static const char script_search[] = MUST_READ "find \"$p\" -name \"$2\" -print0 
 
 static void daytona_answer_done(struct http_req *r, const struct daytona_ran *ran, unsigned status)
 {
-    if (ran->code != 0 || ran->late)
-        daytona_script_error(r, ran);
-    else
+    if (!daytona_script_failed(r, ran))
         reply_empty(r, status);
 }
 static void daytona_answer_200(struct http_req *r, const struct daytona_ran *ran) { daytona_answer_done(r, ran, 200); }
@@ -219,10 +217,8 @@ static void daytona_find_answer(struct http_req *r, const struct daytona_ran *ra
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_arr(&j, NULL);
     for (const char *p = buf_str(ran->out), *e = p + ran->out->n, *nul, *end; p < e; p = end + 1) {
@@ -250,10 +246,8 @@ static void daytona_search_answer(struct http_req *r, const struct daytona_ran *
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_arr(&j, "files");
@@ -298,10 +292,8 @@ static void daytona_replace_answer(struct http_req *r, const struct daytona_ran 
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_arr(&j, NULL);
     for (const char *p, *why; (p = daytona_next_text(ran->out, &at)) && (why = daytona_next_text(ran->out, &at));) {
@@ -358,10 +350,8 @@ static void daytona_dir_answer(struct http_req *r, const struct daytona_ran *ran
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_text(&j, "dir", ran->out->p, ran->out->n);

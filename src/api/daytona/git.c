@@ -112,10 +112,8 @@ static void daytona_git_answer(struct http_req *r, const struct daytona_ran *ran
     const struct operation *op = daytona_git_operation(api_call_of(r));
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     if (strcmp(op->route, "/git/commit") != 0) {
         reply_empty(r, op->status);
         return;
@@ -238,10 +236,8 @@ static void daytona_git_status_answer(struct http_req *r, const struct daytona_r
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     const char *branch = daytona_next_text(ran->out, &at), *upstream = daytona_next_text(ran->out, &at),
                *counts = daytona_next_text(ran->out, &at);
     size_t first = counts ? strcspn(counts, "\t ") : 0;
@@ -271,10 +267,8 @@ static void daytona_git_branches_answer(struct http_req *r, const struct daytona
 {
     _cleanup_buf_ struct buf out = {0}, current = {0};
     struct json j;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_arr(&j, "branches");
@@ -302,10 +296,8 @@ static void daytona_git_history_answer(struct http_req *r, const struct daytona_
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_arr(&j, NULL);
     for (const char *q; (q = daytona_next_text(ran->out, &at));) {

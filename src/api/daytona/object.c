@@ -14,19 +14,22 @@
 enum { LIST_STANDARD = 100, LIST_MAX = 200, MINUTE_S = 60 };
 #define LANGUAGE_LABEL "code-toolbox-language"
 
-static const char *daytona_state_name(const struct sandbox *b)
+const char *daytona_state_word(enum sandbox_state state)
 {
-    if (b->state == SANDBOX_RUNNING)
+    const struct sandbox b = {.state = state};
+    if (state == SANDBOX_RUNNING)
         return "started";
-    if (sandbox_is_being_made(b))
+    if (sandbox_is_being_made(&b))
         return "creating";
-    if (b->state == SANDBOX_STORED)
+    if (state == SANDBOX_STORED)
         return "stopped";
-    if (b->state == SANDBOX_FROZEN)
+    if (state == SANDBOX_FROZEN)
         return "paused";
-    if (sandbox_is_resuming(b))
+    if (sandbox_is_resuming(&b))
         return "starting";
-    return sandbox_is_pausing(b) ? "stopping" : "destroying";
+    if (state == SANDBOX_ENDED)
+        return "destroyed";
+    return sandbox_is_pausing(&b) ? "stopping" : "destroying";
 }
 
 void daytona_base_url(const struct api_call *c, struct buf *out)
@@ -34,12 +37,16 @@ void daytona_base_url(const struct api_call *c, struct buf *out)
     buf_addf(out, "%s://%s", c->req->tls ? "https" : "http", c->req->authority ? c->req->authority : "localhost");
 }
 
-static void daytona_add_labels(struct json *j, const struct sandbox *b)
+bool daytona_label_is_own(const char *key)
+{
+    return strncmp(key, DAYTONA_OWN, strlen(DAYTONA_OWN)) == 0 || strcmp(key, "name") == 0;
+}
+
+void daytona_add_labels(struct json *j, const struct sandbox *b)
 {
     json_obj(j, "labels");
     for (size_t i = 0; i + 1 < b->desc.metadata.n; i += 2)
-        if (strncmp(b->desc.metadata.v[i], DAYTONA_OWN, strlen(DAYTONA_OWN)) != 0 &&
-            strcmp(b->desc.metadata.v[i], "name") != 0)
+        if (!daytona_label_is_own(b->desc.metadata.v[i]))
             json_str(j, b->desc.metadata.v[i], b->desc.metadata.v[i + 1]);
     json_end_obj(j);
 }
@@ -73,13 +80,19 @@ static void daytona_add_mounts(struct json *j, const struct sandbox *b)
 
 void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct sandbox *b, const char *state)
 {
+    daytona_add_sandbox_as(j, NULL, c, b, state);
+}
+
+void daytona_add_sandbox_as(struct json *j, const char *key, const struct api_call *c, const struct sandbox *b,
+                            const char *state)
+{
     _cleanup_buf_ struct buf url = {0};
     char t[REPLY_TIME_MAX];
     const char *name = sandbox_desc_label(&b->desc, "name");
     daytona_base_url(c, &url);
     buf_adds(&url, "/daytona/toolbox");
     reply_time(b->started_unix_ms, t);
-    json_obj(j, NULL);
+    json_obj(j, key);
     json_str(j, "id", b->id);
     json_str(j, "organizationId", b->tenant->id);
     json_str(j, "name", name ? name : b->id);
@@ -96,8 +109,9 @@ void daytona_add_sandbox(struct json *j, const struct api_call *c, const struct 
     json_u64(j, "gpu", 0);
     json_u64(j, "memory", daytona_gib(b->desc.memory));
     json_u64(j, "disk", daytona_gib(b->desc.disk));
-    json_str(j, "state", state ? state : daytona_state_name(b));
-    json_u64(j, "autoStopInterval", b->desc.life.idle_s / MINUTE_S);
+    json_str(j, "state", state ? state : daytona_state_word(b->state));
+    json_u64(j, "autoStopInterval", b->desc.life.auto_pause_files ? b->desc.life.idle_s / MINUTE_S : 0);
+    json_u64(j, "autoPauseInterval", b->desc.life.auto_pause_files ? 0 : b->desc.life.idle_s / MINUTE_S);
     json_i64(j, "autoArchiveInterval", 0);
     json_i64(j, "autoDeleteInterval", sandbox_desc_label(&b->desc, DAYTONA_EPHEMERAL) ? 0 : -1);
     daytona_add_mounts(j, b);

@@ -104,7 +104,7 @@ void daytona_link_error(struct http_req *r, const struct link_status *st, const 
     daytona_error_text(r, fault.status, fault.code, fault.text);
 }
 
-void daytona_script_error(struct http_req *r, const struct daytona_ran *ran)
+static void daytona_script_error(struct http_req *r, const struct daytona_ran *ran)
 {
     static const struct {
         const char *code;
@@ -120,7 +120,10 @@ void daytona_script_error(struct http_req *r, const struct daytona_ran *ran)
                  {"SESSION_ENDED", 410},
                  {"COMMAND_ALREADY_COMPLETED", 409},
                  {"CONFLICT", 409}};
-    _cleanup_free_ char *text = xstrndup(buf_str(ran->err), strnlen(buf_str(ran->err), 2000));
+    size_t most = strnlen(buf_str(ran->err), 2000);
+    while (most > 0 && buf_str(ran->err)[most - 1] == '\n')
+        most--;
+    _cleanup_free_ char *text = xstrndup(buf_str(ran->err), most);
     size_t n = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (n == strlen(known[i].code) && text[n] == ' ' && strncmp(text, known[i].code, n) == 0) {
@@ -132,6 +135,14 @@ void daytona_script_error(struct http_req *r, const struct daytona_ran *ran)
         daytona_error_text(r, 408, NULL, "timeout: the operation did not end in time and was killed");
     else
         daytona_error_text(r, 400, NULL, *text ? text : "the operation failed in the sandbox without a message");
+}
+
+bool daytona_script_failed(struct http_req *r, const struct daytona_ran *ran)
+{
+    bool failed = ran->code != 0 || ran->late;
+    if (failed)
+        daytona_script_error(r, ran);
+    return failed;
 }
 
 /* --- requests ------------------------------------------------------------------------------------------------------- */

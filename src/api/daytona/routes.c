@@ -20,6 +20,15 @@ static const struct api_route routes[] = {
     {"POST", ROOT "/sandbox/{id}/pause", daytona_pause, SCOPE_SANDBOXES, WRITE},
     {"POST", ROOT "/sandbox/{id}/last-activity", daytona_touch, SCOPE_SANDBOXES, WRITE},
     {"POST", ROOT "/sandbox/{id}/autostop/{interval}", daytona_autostop, SCOPE_SANDBOXES, WRITE},
+    {"POST", ROOT "/sandbox/{id}/autopause/{interval}", daytona_autopause, SCOPE_SANDBOXES, WRITE},
+    {"POST", ROOT "/sandbox/{id}/autodelete/{interval}", daytona_autodelete, SCOPE_SANDBOXES, WRITE},
+    {"PUT", ROOT "/sandbox/{id}/labels", daytona_labels, SCOPE_SANDBOXES, WRITE},
+    {"POST", ROOT "/sandbox/{id}/network-settings", daytona_network, SCOPE_SANDBOXES, WRITE},
+    {"POST", ROOT "/sandbox/{id}/fork", daytona_fork, SCOPE_SANDBOXES, WRITE},
+    {"GET", ROOT "/sandbox/{id}/forks", daytona_forks, SCOPE_SANDBOXES, READ},
+    {"GET", ROOT "/sandbox/{id}/parent", daytona_parent, SCOPE_SANDBOXES, READ},
+    {"GET", ROOT "/sandbox/{id}/ancestors", daytona_ancestors, SCOPE_SANDBOXES, READ},
+    {"POST", ROOT "/sandbox/{id}/snapshot", daytona_snapshot_make, SCOPE_SANDBOXES, WRITE},
     {"POST", ROOT "/sandbox/{id}/public/{isPublic}", daytona_public, SCOPE_SANDBOXES, WRITE},
     {"GET", ROOT "/sandbox/{id}/toolbox-proxy-url", daytona_toolbox_url, SCOPE_SANDBOXES, READ},
     {"GET", ROOT "/sandbox/{id}/ports/{port}/preview-url", daytona_preview, SCOPE_SANDBOXES, WRITE},
@@ -31,7 +40,9 @@ static const struct api_route routes[] = {
     {"DELETE", ROOT "/volumes/{id}", api_volume_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", ROOT "/snapshots", daytona_snapshots, SCOPE_SANDBOXES, READ},
     {"GET", ROOT "/snapshots/{id}", daytona_snapshot, SCOPE_SANDBOXES, READ},
+    {"DELETE", ROOT "/snapshots/{id}", daytona_snapshot_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", ROOT "/config", daytona_config, 0, API_OPEN},
+    {"GET", ROOT "/socket.io/", daytona_channel, SCOPE_SANDBOXES, API_OPEN}, /* the key comes in a message */
     {"GET", ROOT "/health", daytona_health, 0, API_OPEN},
     {"POST", TOOLBOX "/process/execute", daytona_execute, SCOPE_SANDBOXES, WRITE},
     {"POST", TOOLBOX "/process/code-run", daytona_code_run, SCOPE_SANDBOXES, WRITE},
@@ -43,6 +54,13 @@ static const struct api_route routes[] = {
     {"GET", TOOLBOX "/process/session/{sid}/command/{cid}", daytona_command, SCOPE_SANDBOXES, CONTENTS},
     {"GET", TOOLBOX "/process/session/{sid}/command/{cid}/logs", daytona_command_logs, SCOPE_SANDBOXES, CONTENTS},
     {"POST", TOOLBOX "/process/session/{sid}/command/{cid}/input", daytona_command_input, SCOPE_SANDBOXES, WRITE},
+    {"GET", TOOLBOX "/process/pty", daytona_ptys, SCOPE_SANDBOXES, CONTENTS},
+    {"POST", TOOLBOX "/process/pty", daytona_pty_create, SCOPE_SANDBOXES, WRITE},
+    {"GET", TOOLBOX "/process/pty/create-connect", daytona_pty_create_connect, SCOPE_SANDBOXES, WRITE},
+    {"GET", TOOLBOX "/process/pty/{sid}", daytona_pty_info, SCOPE_SANDBOXES, CONTENTS},
+    {"DELETE", TOOLBOX "/process/pty/{sid}", daytona_pty_end, SCOPE_SANDBOXES, WRITE},
+    {"GET", TOOLBOX "/process/pty/{sid}/connect", daytona_pty_connect, SCOPE_SANDBOXES, WRITE},
+    {"POST", TOOLBOX "/process/pty/{sid}/resize", daytona_pty_resize, SCOPE_SANDBOXES, WRITE},
     {"GET", TOOLBOX "/files", daytona_files, SCOPE_SANDBOXES, CONTENTS},
     {"DELETE", TOOLBOX "/files", daytona_file_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", TOOLBOX "/files/info", daytona_file_info, SCOPE_SANDBOXES, CONTENTS},
@@ -72,4 +90,5 @@ static const struct api_route routes[] = {
     {"POST", TOOLBOX "/git/init", daytona_git_do, SCOPE_SANDBOXES, WRITE},
 };
 
-const struct api_dialect daytona_dialect = {.routes = routes, .nroutes = ARRAY_LEN(routes)};
+const struct api_dialect daytona_dialect = {
+    .routes = routes, .nroutes = ARRAY_LEN(routes), .sandbox_changed = daytona_channel_sandbox_changed};

@@ -32,17 +32,17 @@ static void daytona_run_free(struct running *w)
 static void daytona_run_on_killed(void *arg, const struct session_end *end) { (void)arg, (void)end; }
 static void daytona_run_on_not_killed(void *arg, const struct link_status *st) { (void)arg, (void)st; }
 
-/* Kills the command and what it started: each command leads a process group, and a signal through init reaches its leader
- * alone. A process that left the group lives on. */
-static void daytona_run_kill(const struct running *w)
+/* Each command leads a process group, and a signal through init reaches its leader alone. A process that left the group lives
+ * on. */
+void daytona_kill_group(struct sandboxes *sb, const char *sandbox, uint32_t pid)
 {
     static const struct session_ops ops = {.ended = daytona_run_on_killed, .failed = daytona_run_on_not_killed};
-    _cleanup_free_ char *command = xasprintf("kill -9 -%u", w->pid);
+    _cleanup_free_ char *command = xasprintf("kill -9 -%u", pid);
     const char *const args[] = {"-c", command, NULL};
     const struct session_spec spec = {.exec = {.cmd = "/bin/sh", .args = args, .timeout_ms = GRACE_MS},
                                       .deadline_ms = 2 * (uint64_t)GRACE_MS};
-    if (w->pid)
-        (void)session_start(w->sandboxes, w->sandbox, &spec, &ops, NULL);
+    if (pid)
+        (void)session_start(sb, sandbox, &spec, &ops, NULL);
 }
 
 /* A killed command whose session does not end: a process that left its group holds its output. */
@@ -66,7 +66,7 @@ static void daytona_run_on_client_left(struct http_req *r)
     session_output_done(&w->out);
     loop_timer_del(w->loop, w->timer);
     w->timer = loop_timer(w->loop, GRACE_MS, daytona_run_give_up, w);
-    daytona_run_kill(w);
+    daytona_kill_group(w->sandboxes, w->sandbox, w->pid);
 }
 
 static void daytona_run_on_late(void *arg)
@@ -74,7 +74,7 @@ static void daytona_run_on_late(void *arg)
     struct running *w = arg;
     w->timer = 0;
     w->late = true;
-    daytona_run_kill(w);
+    daytona_kill_group(w->sandboxes, w->sandbox, w->pid);
 }
 
 static void daytona_run_on_started(void *arg, uint32_t pid)
@@ -82,7 +82,7 @@ static void daytona_run_on_started(void *arg, uint32_t pid)
     struct running *w = arg;
     w->pid = pid;
     if (!w->r || w->late)
-        daytona_run_kill(w);
+        daytona_kill_group(w->sandboxes, w->sandbox, w->pid);
 }
 
 /* st NULL: it ran. */

@@ -9,28 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/daytona/daytona.h"
+#include "api/daytona/shell.h"
 #include "api/reply.h"
 #include "base/cleanup.h"
 #include "base/fields.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "http/ws-serve.h"
 
 enum { NAME_MAX_BYTES = 128, COMMAND_ID_BYTES = 16, SYNC_S = 3600 };
-
-#define SESSIONS "/tmp/.daytona"
-/* $1: session. Sets $d; fails if it is not there. */
-#define FIND_SESSION        \
-    "d=" SESSIONS "/s-$1\n" \
-    "[ -d \"$d\" ] || { echo \"PROCESS_NOT_FOUND session '$1' not found\" >&2; exit 1; }\n"
-/* $2: command. Sets $c. */
-#define FIND_COMMAND \
-    FIND_SESSION     \
-    "c=$d/c-$2\n"    \
-    "[ -d \"$c\" ] || { echo \"PROCESS_NOT_FOUND command '$2' of session '$1' not found\" >&2; exit 1; }\n"
-/* Whether the session's shell runs: after a stop and start of the sandbox its pid belongs to another process, or to none. */
-#define MARK  "HUTCH_S=$d/"
-#define ALIVE "alive() { read -r p <\"$d/pid\" && grep -qsF \"" MARK "\" \"/proc/$p/environ\"; } 2>/dev/null\n"
 
 /* The shell itself. `exit` in a command ends the session, and its code is still recorded. */
 #define SHELL                                                                                                \
@@ -45,15 +32,15 @@ enum { NAME_MAX_BYTES = 128, COMMAND_ID_BYTES = 16, SYNC_S = 3600 };
     "done\n"
 
 static const char script_make[] =
-    "d=" SESSIONS "/s-$1\n" ALIVE "mkdir -p -m 700 " SESSIONS "\n"
+    "d=" DAYTONA_SESSIONS "/s-$1\n" DAYTONA_ALIVE "mkdir -p -m 700 " DAYTONA_SESSIONS "\n"
     "mkdir \"$d\" 2>/dev/null || { echo \"CONFLICT session '$1' exists already\" >&2; exit 1; }\n"
     "mkfifo \"$d/in\" || exit 1\n"
-    "sh=$(command -v bash || echo /bin/sh)\n" MARK
+    "sh=$(command -v bash || echo /bin/sh)\n" DAYTONA_MARK
     " setsid \"$sh\" -c \"$2\" 3<>\"$d/in\" </dev/null >/dev/null 2>&1 &\n"
     "echo $! >\"$d/pid\"; n=0\n"
     "until alive || [ $n -ge 250 ]; do sleep 0.02; n=$((n+1)); done\n";
 
-static const char script_exec[] = FIND_SESSION ALIVE
+static const char script_exec[] = DAYTONA_FIND_SESSION DAYTONA_ALIVE
     "alive || { echo \"SESSION_ENDED session '$1' has ended: its shell exited\" >&2; exit 1; }\n"
     "c=$d/c-$2\n"
     "mkdir \"$c\" && printf %s \"$3\" >\"$c/command\" && : >\"$c/stdout\" && : >\"$c/stderr\" || exit 1\n"
@@ -70,29 +57,31 @@ static const char script_exec[] = FIND_SESSION ALIVE
     "e=; [ ! -e \"$c/exit\" ] || e=$(cat \"$c/exit\"); printf '%s\\0%s\\0%s\\0' \"${c##*/c-}\" \"$e\" \"$(cat " \
     "\"$c/command\")\"\n"
 /* A session whose shell was killed leaves commands without an end. */
-#define SETTLE ALIVE "[ -e \"$c/exit\" ] || alive || { sleep 0.1; [ -e \"$c/exit\" ] || echo 137 >\"$c/exit\"; }\n"
+#define SETTLE \
+    DAYTONA_ALIVE "[ -e \"$c/exit\" ] || alive || { sleep 0.1; [ -e \"$c/exit\" ] || echo 137 >\"$c/exit\"; }\n"
 
-static const char script_command[] = FIND_COMMAND SETTLE PRINT_COMMAND;
-static const char script_logs[] = FIND_COMMAND "cat \"$c/stdout\"; cat \"$c/stderr\" >&2\n";
-static const char script_input[] = FIND_COMMAND
+static const char script_command[] = DAYTONA_FIND_COMMAND SETTLE PRINT_COMMAND;
+static const char script_find[] = DAYTONA_FIND_COMMAND;
+static const char script_logs[] = DAYTONA_FIND_COMMAND "cat \"$c/stdout\"; cat \"$c/stderr\" >&2\n";
+static const char script_input[] = DAYTONA_FIND_COMMAND
     "[ ! -e \"$c/exit\" ] || { echo \"COMMAND_ALREADY_COMPLETED command '$2' has ended\" >&2; exit 1; }\n"
     "[ -p \"$c/input\" ] || { echo \"command '$2' takes no input: start it with runAsync\" >&2; exit 1; }\n"
     "printf %s \"$3\" >\"$c/input\"\n";
-static const char script_session[] = FIND_SESSION
+static const char script_session[] = DAYTONA_FIND_SESSION
     "for c in \"$d\"/c-*; do [ -d \"$c\" ] || continue; printf '%s\\0' \"$(cat \"$c/begun\")\"; " PRINT_COMMAND
     "done\n";
 static const char script_list[] =
-    "for d in " SESSIONS "/s-*; do [ -d \"$d\" ] || continue; printf '%s\\0%s\\0\\0\\0' s \"${d##*/s-}\"\n"
+    "for d in " DAYTONA_SESSIONS "/s-*; do [ -d \"$d\" ] || continue; printf '%s\\0%s\\0\\0\\0' s \"${d##*/s-}\"\n"
     "for c in \"$d\"/c-*; do [ -d \"$c\" ] || continue; printf '%s\\0' \"$(cat \"$c/begun\")\"; " PRINT_COMMAND
     "done; done\n";
 /* The shell leads a session of its own: its commands are in its group, unless they left it. Some may outlive the shell. */
-static const char script_remove[] = FIND_SESSION "read -r p <\"$d/pid\" && [ -n \"$(grep -lsF \"" MARK
-                                                 "\" /proc/[0-9]*/environ)\" ] && kill -9 \"-$p\" 2>/dev/null\n"
-                                                 "rm -rf \"$d\"\n";
+static const char script_remove[] = DAYTONA_FIND_SESSION "read -r p <\"$d/pid\" && [ -n \"$(grep -lsF \"" DAYTONA_MARK
+                                                         "\" /proc/[0-9]*/environ)\" ] && kill -9 \"-$p\" 2>/dev/null\n"
+                                                         "rm -rf \"$d\"\n";
 
 /* --- arguments ------------------------------------------------------------------------------------------------------ */
 
-static bool daytona_name_is_good(const char *s)
+bool daytona_name_is_good(const char *s)
 {
     size_t n = s ? strlen(s) : 0;
     return n > 0 && n <= NAME_MAX_BYTES && s[0] != '.' &&
@@ -111,10 +100,10 @@ static bool daytona_names_are_good(struct api_call *c, size_t n)
     return true;
 }
 
-static void daytona_shell_script(struct api_call *c, struct sandbox *b, const char *script, const char *const *args,
-                                 uint64_t seconds, daytona_ran_fn *then)
+void daytona_shell_script(struct api_call *c, struct sandbox *b, const char *script, const char *const *args,
+                          uint64_t seconds, daytona_ran_fn *then)
 {
-    const char *argv[10] = {"/bin/sh", "-c", script, "hutch"};
+    const char *argv[16] = {"/bin/sh", "-c", script, "hutch"};
     for (size_t i = 0, n = 4; args && args[i] && n < ARRAY_LEN(argv) - 1; i++)
         argv[n++] = args[i];
     const struct daytona_run what = {.argv = argv, .timeout_ms = seconds * 1000};
@@ -137,16 +126,12 @@ static void daytona_shell_add_command(struct json *j, const struct buf *b, size_
 
 static void daytona_answer_empty_201(struct http_req *r, const struct daytona_ran *ran)
 {
-    if (ran->code != 0 || ran->late)
-        daytona_script_error(r, ran);
-    else
+    if (!daytona_script_failed(r, ran))
         reply_empty(r, 201);
 }
 static void daytona_answer_empty_204(struct http_req *r, const struct daytona_ran *ran)
 {
-    if (ran->code != 0 || ran->late)
-        daytona_script_error(r, ran);
-    else
+    if (!daytona_script_failed(r, ran))
         reply_empty(r, 204);
 }
 
@@ -155,10 +140,8 @@ static void daytona_command_answer(struct http_req *r, const struct daytona_ran 
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     daytona_shell_add_command(&j, ran->out, &at);
     reply_json(r, 200, &out);
@@ -206,10 +189,8 @@ static void daytona_logs_answer(struct http_req *r, const struct daytona_ran *ra
 {
     _cleanup_buf_ struct buf out = {0};
     struct json j;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     if (daytona_shell_wants_marks(r)) {
         daytona_shell_mark(&out, ran, 0);
         http_reply(r, 200, "text/plain; charset=utf-8", out.p, out.n);
@@ -234,10 +215,8 @@ static void daytona_exec_answer(struct http_req *r, const struct daytona_ran *ra
     struct json j;
     char id[2 * COMMAND_ID_BYTES + 1];
     size_t n = ran->out->n;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     daytona_shell_command_id(r, id);
     json_start(&j, &out);
     json_obj(&j, NULL);
@@ -267,10 +246,8 @@ static void daytona_session_answer(struct http_req *r, const struct daytona_ran 
     _cleanup_buf_ struct buf out = {0};
     struct json j;
     size_t at = 0;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_obj(&j, NULL);
     json_str(&j, "sessionId", api_call_of(r)->param[1]);
@@ -289,10 +266,8 @@ static void daytona_sessions_answer(struct http_req *r, const struct daytona_ran
     size_t at = 0;
     const char *word;
     bool open = false;
-    if (ran->code != 0 || ran->late) {
-        daytona_script_error(r, ran);
+    if (daytona_script_failed(r, ran))
         return;
-    }
     json_start(&j, &out);
     json_arr(&j, NULL);
     while ((word = daytona_next_text(ran->out, &at))) {
@@ -384,6 +359,11 @@ static void daytona_shell_simple(struct api_call *c, struct sandbox *b, size_t n
         daytona_shell_script(c, b, script, args, DAYTONA_SCRIPT_S, then);
 }
 
+void daytona_find_command(struct api_call *c, struct sandbox *b, daytona_ran_fn *then)
+{
+    daytona_shell_simple(c, b, 2, script_find, then);
+}
+
 static void daytona_session_make_in(struct api_call *c, struct sandbox *b)
 {
     (void)b, daytona_body(c, daytona_session_make_on_body);
@@ -429,11 +409,7 @@ void daytona_session(struct api_call *c) { daytona_toolbox(c, daytona_session_in
 void daytona_session_remove(struct api_call *c) { daytona_toolbox(c, daytona_session_remove_in); }
 void daytona_command(struct api_call *c) { daytona_toolbox(c, daytona_command_in); }
 
-/* Following a command by WebSocket is not there yet; clients that poll get what has been written so far. */
 void daytona_command_logs(struct api_call *c)
 {
-    if (http_field(&c->req->fields, "upgrade"))
-        daytona_error(c->req, 501, NULL, "logs by WebSocket are not offered by this node; read them without `follow`");
-    else
-        daytona_toolbox(c, daytona_logs_in);
+    daytona_toolbox(c, ws_is_wanted(c->req) ? daytona_follow : daytona_logs_in);
 }

@@ -395,6 +395,7 @@ static void e2b_fork_on_body(struct http_req *r, json_t *root, unsigned status, 
     }
     struct forking *k = api_wait_for(r, sizeof *k + (size_t)count * sizeof k->child[0]);
     k->left = k->count = (unsigned)count;
-    sandbox_fork(c->api->snapshots, b, k->count, seconds, e2b_fork_on_child_made, k);
+    const struct fork_spec spec = {.count = k->count, .timeout_s = seconds};
+    sandbox_fork(c->api->snapshots, b, &spec, e2b_fork_on_child_made, k);
 }
 void e2b_fork(struct api_call *c) { body_json(c->req, 0, e2b_fork_on_body); }

@@ -57,8 +57,9 @@ void mcp_fork(struct mcp_call *k)
     w->left = (size_t)mcp_arg_int(k, "count", 1);
     k->own = w;
     k->own_done = free;
-    sandbox_fork(k->api->snapshots, b, (unsigned)w->left, (uint32_t)mcp_arg_int(k, "timeout_s", FORK_S),
-                 mcp_fork_on_child, k);
+    const struct fork_spec spec = {.count = (unsigned)w->left,
+                                   .timeout_s = (uint32_t)mcp_arg_int(k, "timeout_s", FORK_S)};
+    sandbox_fork(k->api->snapshots, b, &spec, mcp_fork_on_child, k);
 }
 
 /* --- snapshot ------------------------------------------------------------------------------------------------------- */
