@@ -20,6 +20,7 @@
 #include "base/num.h"
 #include "layers/merged.h"
 #include "layers/refs.h"
+#include "os/btrfs.h"
 #include "os/upper.h"
 
 #define LAYER_GONE ".gone-"
@@ -325,6 +326,8 @@ static void gc_sweep(const struct gc *g)
         log_text(LOG_LEVEL_WARN, "unused uppers are removed later: %s", two.msg);
     if (upper_sweep(p->volumes, &three) < 0)
         log_text(LOG_LEVEL_WARN, "what is left of a volume is removed later: %s", three.msg);
+    if (upper_is_subvolume(p->root)) /* the pool; another btrfs is the operator's */
+        btrfs_qgroups_sweep(p->root);
 }
 
 static int gc_collect(struct gc *g, struct err *err)

@@ -26,6 +26,10 @@ int btrfs_quota_enable(int fd, bool simple);
  * (ENOENT: quotas are off). */
 int btrfs_quota_item(int fd, uint32_t type, uint64_t offset, void *ret, size_t n);
 
+/* Simple quotas: removes the qgroups of subvolumes that are gone and whose data is. They cost room in every transaction, and
+ * the kernel leaves them behind. Waits for a transaction. */
+void btrfs_qgroups_sweep(int fd);
+
 /* Size of its one device; `fd` is readable. Shrinking moves what lies beyond, which may take long; ENOSPC if it does not
  * fit. UINT64_MAX: as large as the device. 0, or -1 with errno. */
 int btrfs_resize(int fd, uint64_t bytes);

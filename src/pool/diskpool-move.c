@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,9 +48,12 @@ static int diskpool_copy_tree(int from, int to)
     static const char *const argv[] = {"/bin/cp",          "-a", "--sparse=always", "/proc/self/fd/3/.",
                                        "/proc/self/fd/4/", NULL};
     static const char *const env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", NULL};
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     int status;
     if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* the next start begins with a new pool */
+        if (getppid() != parent)
+            _exit(NO_PROGRAM);
         int a = fcntl(from, F_DUPFD, COPY_TO + 1), b = fcntl(to, F_DUPFD, COPY_TO + 1);
         if (dup2(a, COPY_FROM) < 0 || dup2(b, COPY_TO) < 0 || fd_close_range(COPY_TO + 1, ~0U, 0) < 0)
             _exit(NO_PROGRAM);

@@ -151,18 +151,20 @@ static int diskpool_find(int state, struct diskpool *p, struct err *err)
 static int diskpool_check_size(const struct diskpool *p, uint64_t size, bool grow, struct err *err)
 {
     struct stat st;
+    struct btrfs_head head;
     char now[32];
     if (fstat(p->img, &st) < 0)
         return err_set(err, ERR_SETUP, errno, "look at the file of the pool");
     diskpool_size_text((uint64_t)st.st_size, now);
-    if (grow ? size <= (uint64_t)st.st_size : size >= (uint64_t)st.st_size)
+    bool half = grow && size == (uint64_t)st.st_size && btrfs_head_read(p->img, &head) && head.size < size;
+    if (!half && (grow ? size <= (uint64_t)st.st_size : size >= (uint64_t)st.st_size))
         return err_set(err, ERR_USAGE, 0, "the pool has %s: give a %s size", now, grow ? "larger" : "smaller");
     if (size < POOL_MIN || size % 4096)
         return err_set(err, ERR_USAGE, 0, "the size of a pool is at least 1GiB, in multiples of 4096 bytes");
     return 0;
 }
 
-/* Killed in between, the next diskpool_open_root() does the rest. */
+/* Killed in between, the same command does the rest, and so does every diskpool_open_root(). */
 int diskpool_grow(int state, uint64_t size, struct err *err)
 {
     _cleanup_(diskpool_close) struct diskpool p = DISKPOOL_INIT;

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import time
 
 from hutch_test import SOAK, check, check_equal, check_in, eventually
@@ -66,6 +67,37 @@ def test_nothing_is_copied():
             check_equal(ask(d, "DELETE", f"/templates/{one}").status, 204)
         eventually(lambda: d.cli("store", "gc").returncode == 0 and not subvolumes(d), 300, f"no subvolume: {subvolumes(d)}")
         eventually(lambda: df(d)["pool"]["usedBytes"] < 100 * MIB, 60, "the room is free again")
+
+
+def test_stale_quotas():
+    "a collection removes the qgroups of subvolumes that are gone, once the snapshots that held their data are gone too"
+    needs_pool()
+    with small_templates() as templates, pool_node(templates) as d:
+        stock = d.state / "stock"
+
+        def btrfs(*args):
+            return subprocess.run(["btrfs", *map(str, args)], text=True, capture_output=True, check=True).stdout
+
+        def stale():
+            known = {line.split()[1] for line in btrfs("subvolume", "list", stock).splitlines()} | {"5"}
+            return [q.split()[0] for q in btrfs("qgroup", "show", stock).splitlines() if q.startswith("0/") and q.split()[0][2:] not in known]
+        box = a_box(d)
+        for name in ("one", "two"):
+            btrfs("subvolume", "create", stock / name)
+            (stock / name / "f").write_bytes(os.urandom(MIB))
+            os.sync()
+            btrfs("subvolume", "snapshot", stock / name, stock / f"{name}-kept")
+            btrfs("subvolume", "delete", "-c", stock / name)
+        btrfs("subvolume", "delete", "-c", stock / "one-kept")
+        btrfs("subvolume", "sync", stock)
+        check(len(stale()) >= 2, stale())  # that of `one-kept` as well if it counts something as it goes
+
+        def swept():
+            d.cli("store", "gc")
+            return len(stale()) == 1
+        eventually(swept, 60, "only that of `two` is there")
+        btrfs("subvolume", "delete", "-c", stock / "two-kept")
+        check_equal(sh(d, box, "head -c 1000 /dev/zero > /home/user/f; wc -c < /home/user/f").text, "1000\n")
 
 
 def test_numbers():
