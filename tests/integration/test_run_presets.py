@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import stat
+import subprocess
 import tarfile
 import zipfile
 
@@ -42,6 +43,38 @@ def pip_pages():
         z.writestr("tinything-1.0.dist-info/RECORD", "")
     link = f"<a href='https://files.pythonhosted.org/packages/{name}'>{name}</a>"
     return {"/simple/tinything/": (link, 200, "text/html"), f"/packages/{name}": (raw.getvalue(), 200, "application/octet-stream")}
+
+
+def gem_pages(where):
+    """A gem that `gem build` makes, with the indexes that gem and bundler read."""
+    (where / "lib").mkdir(parents=True)
+    (where / "lib/tinything.rb").write_text("puts 'tiny'\n")
+    (where / "tinything.gemspec").write_text("Gem::Specification.new { |s| s.name = 'tinything'; s.version = '1.0'; s.summary = 'tiny'; s.authors = ['a']; "
+                                             "s.files = ['lib/tinything.rb'] }\n")
+    script = "Gem.load_yaml; s = Gem::Specification.load('tinything.gemspec'); File.binwrite('rz', Zlib::Deflate.deflate(Marshal.dump(s))); " \
+             "Zlib::GzipWriter.open('specs') { |f| f.write(Marshal.dump([[s.name, s.version, 'ruby']])) }"
+    for command in (("gem", "build", "-q", "tinything.gemspec"), ("ruby", "-rrubygems", "-rzlib", "-e", script)):
+        subprocess.run(command, cwd=where, check=True, capture_output=True)
+    data = (where / "tinything-1.0.gem").read_bytes()
+    info = f"---\n1.0 |checksum:{hashlib.sha256(data).hexdigest()}\n"
+    versions = f"created_at: 2024-01-01T00:00:00Z\n---\ntinything 1.0 {hashlib.md5(info.encode()).hexdigest()}\n"
+    indexes = {f"/{x}specs.4.8.gz": ((where / "specs").read_bytes(), 200, "application/octet-stream") for x in ("", "latest_", "prerelease_")}
+    return {**indexes, "/versions": (versions, 200, "text/plain"), "/info/tinything": (info, 200, "text/plain"),
+            "/gems/tinything-1.0.gem": (data, 200, "application/octet-stream"),
+            "/quick/Marshal.4.8/tinything-1.0.gemspec.rz": ((where / "rz").read_bytes(), 200, "application/octet-stream")}
+
+
+def composer_pages():
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as z:
+        z.writestr("tiny-thing-1/composer.json", json.dumps({"name": "tiny/thing", "autoload": {"files": ["t.php"]}}))
+        z.writestr("tiny-thing-1/t.php", "<?php echo 'tiny';\n")
+    data, zipball = raw.getvalue(), "/repos/tiny/thing/zipball/abc"
+    dist = {"type": "zip", "url": "https://api.github.com" + zipball, "reference": "abc", "shasum": hashlib.sha1(data).hexdigest()}
+    about = {"name": "tiny/thing", "version": "1.0.0", "version_normalized": "1.0.0.0", "type": "library", "dist": dist, "autoload": {"files": ["t.php"]}}
+    json_page = lambda j: (json.dumps(j), 200, "application/json")
+    return {"/packages.json": json_page({"packages": [], "metadata-url": "/p2/%package%.json"}), zipball: (data, 200, "application/zip"),
+            "/p2/tiny/thing.json": json_page({"packages": {"tiny/thing": [about]}})}
 
 
 def fresh(ws, who):
@@ -120,6 +153,92 @@ def test_pip(who):
         r = go("--", "ls", ws / "home" / STATE)
         check(r.code != 0 and "python" not in r.out, r)
         check((ws / "home" / STATE / "python").is_dir(), "it is there, outside")
+
+
+def test_ruby(who):
+    "gem and bundler install in a fresh home with --preset gem, and the next run finds the gems; nothing else of the home is written"
+    if not shutil.which("bundle"):
+        skip("bundler is not installed")
+    with Internet() as net, workspace(who) as ws, workspace() as made:
+        opened(net)
+        site = net.start_site(["rubygems.org", "index.rubygems.org"], at(10), gem_pages(made / "gem"))
+        env, project = fresh(ws, who)
+        env |= net.env()
+
+        def go(*args):
+            return hutch("run", *args, binary=HUTCH_TEST, who=who, cwd=project, env=env)
+
+        check_in("hutch: gem has a preset: `hutch run --preset gem`", go("--", "gem", "no-such-word").err)
+        r = go("--preset", "gem", "--", "gem", "install", "--no-document", "tinything")
+        check_equal((r.code, "hutch:" in r.err), (0, False), r)
+        check_equal(go("--preset", "ruby", "--", "ruby", "-e", "require 'tinything'").out, "tiny\n")
+        check_equal(sorted(os.listdir(ws / "home")), [".cache", ".local"], "the home")
+        shutil.rmtree(ws / "home")
+        fresh(ws, who)
+        write(project / "Gemfile", "source 'https://rubygems.org'\ngem 'tinything'\n", who)
+        r = go("--preset", "bundler", "--", "bundle", "install")
+        check_equal((r.code, "hutch:" in r.err), (0, False), r)
+        check_equal(go("--preset", "bundler", "--", "bundle", "exec", "ruby", "-e", "require 'tinything'").out, "tiny\n")
+        check_equal(sorted(os.listdir(ws / "home")), [".cache", ".local"], "the home")
+        site.requests.clear()
+        r = go("--preset", "gem", "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "POST", "https://rubygems.org/api/v1/gems")
+        check_equal((r.out, site.requests), ("403", []), r)
+
+
+def test_composer(who):
+    "composer installs from packagist and GitHub in a fresh home with --preset composer, which brings the preset github along"
+    if not shutil.which("composer"):
+        skip("composer is not installed")
+    with Internet() as net, workspace(who) as ws:
+        opened(net)
+        net.start_site(["repo.packagist.org", "packagist.org", "api.github.com"], at(10), composer_pages())
+        env, project = fresh(ws, who)
+        env |= net.env()
+        r = hutch("run", "--preset", "composer", "--", "composer", "require", "--no-interaction", "tiny/thing", binary=HUTCH_TEST, who=who, cwd=project, env=env)
+        check_equal((r.code, "hutch:" in r.err), (0, False), r)
+        r = hutch("run", "--", "php", "-r", "require 'vendor/autoload.php';", who=who, cwd=project, env=env)
+        check_equal(r.out, "tiny", r)
+        check_equal(sorted(os.listdir(ws / "home")), [".cache", ".local"], "the home")
+
+
+def maven_pages():
+    """What `mvn validate` of a project with one plugin reads: a parent that only the repository has."""
+    parent = "<project><modelVersion>4.0.0</modelVersion><groupId>tiny</groupId><artifactId>thing</artifactId><version>1</version><packaging>pom</packaging></project>"
+    where = "/maven2/tiny/thing/1/thing-1.pom"
+    return {where: (parent, 200, "text/xml"), where + ".sha1": (hashlib.sha1(parent.encode()).hexdigest(), 200, "text/plain")}
+
+
+def test_maven(who):
+    "Java trusts the sandbox's authority: Maven reads Maven Central with --preset maven, with settings of its own where yours are hidden"
+    if not shutil.which("mvn"):
+        skip("maven is not installed")
+    with Internet() as net, workspace(who) as ws:
+        opened(net)
+        net.start_site(["repo.maven.apache.org"], at(10), maven_pages())
+        env, project = fresh(ws, who)
+        env |= net.env()
+        write(ws / "home/.m2/settings.xml", "<settings><no/>", who)
+        write(project / "pom.xml", "<project><modelVersion>4.0.0</modelVersion><parent><groupId>tiny</groupId><artifactId>thing</artifactId><version>1</version>"
+              "<relativePath/></parent><artifactId>own</artifactId><packaging>pom</packaging></project>", who)
+        r = hutch("run", "--preset", "maven", "--", "mvn", "-B", "-q", "validate", binary=HUTCH_TEST, who=who, cwd=project, env=env)
+        check_equal((r.code, "hutch:" in r.err), (0, False), r)
+        check((ws / "home" / CACHE / "java/.m2/repository/tiny/thing/1/thing-1.pom").exists(), r)
+        check_equal(sorted(os.listdir(ws / "home")), [".cache", ".m2"], "the home")
+        check_equal(os.listdir(ws / "home/.m2"), ["settings.xml"], "the user's own")
+        r = hutch("run", "--preset", "maven", "--", "keytool", "-list", "-keystore", "/run/hutch/cacerts", "-storepass", "changeit", "-alias", "hutch",
+                  binary=HUTCH_TEST, who=who, cwd=project, env=env)
+        check_equal((r.code, "trustedCertEntry" in r.out), (0, True), r)
+
+
+def test_conda():
+    "the preset conda points conda, micromamba and pixi at directories of the sandbox's own, which are made"
+    with workspace("user") as ws:
+        env, project = fresh(ws, "user")
+        script = "echo x >$MAMBA_ROOT_PREFIX/x && echo x >$XDG_CACHE_HOME/x && echo $CONDA_PKGS_DIRS $CONDA_ENVS_DIRS $PIXI_HOME $PIXI_CACHE_DIR"
+        for name in ("conda", "mamba", "micromamba", "pixi"):
+            r = hutch("run", "--preset", name, "--network", "off", "--", "sh", "-c", script, who="user", cwd=project, env=env)
+            check_equal((r.code, r.out.split()), (0, [f"{ws}/home/{x}/conda/{y}" for x, y in ((CACHE, "pkgs"), (STATE, "envs"), (STATE, "pixi"), (CACHE, "pixi"))]), r)
+        check((ws / "home" / STATE / "conda/x").exists(), r)
 
 
 def test_agents():

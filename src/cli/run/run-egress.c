@@ -51,6 +51,7 @@ static const char *const bundles[] = {
 };
 #define BUNDLE_INSIDE "/run/hutch/ca-bundle.pem"
 #define CA_INSIDE     "/run/hutch/ca.pem"
+#define JAVA_INSIDE   "/run/hutch/cacerts" /* for a Java that is not found below */
 static const char resolv_conf[] = "nameserver " NETNS_GATE4 "\noptions ndots:1 timeout:2 attempts:2\n";
 
 static uint64_t now_ms(void)
@@ -401,6 +402,13 @@ static void make_files(struct run_egress *r)
             add_file(r, bundles[i], &r->bundle, false);
     add_file(r, BUNDLE_INSIDE, &r->bundle, true);
     add_file(r, CA_INSIDE, &r->ca, true);
+    if (!r->ca.n)
+        return;
+    run_java_make(&r->java, &r->bundle, &r->ca);
+    for (size_t i = 0; i < r->java.n; i++)
+        add_file(r, r->java.paths[i], &r->java.stores[i], false);
+    if (r->java.n)
+        add_file(r, JAVA_INSIDE, &r->java.stores[0], true);
 }
 
 static void add_variable(struct strv *env, const char *name, const char *value)

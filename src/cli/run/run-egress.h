@@ -13,11 +13,16 @@
 #include "base/json.h"
 #include "base/strv.h"
 #include "cli/run/denials.h"
+#include "cli/run/run-java.h"
 #include "cli/run/run-secrets.h"
 #include "policy/run/policy.h"
 #include "wall/wall.h"
 
-enum { RUN_EGRESS_FILES = 8, RUN_EGRESS_REQUESTS = 256 /* kept for the record */, RUN_EGRESS_WANTED = 500 };
+enum {
+    RUN_EGRESS_FILES = 8 + RUN_JAVA_STORES + 1,
+    RUN_EGRESS_REQUESTS = 256 /* kept for the record */,
+    RUN_EGRESS_WANTED = 500
+};
 
 struct run_egress {
     pid_t pid;   /* 0: none */
@@ -28,6 +33,7 @@ struct run_egress {
     bool applied, answered;
     char error[400];
     struct buf bundle, ca; /* certificates trusted inside: the host's and the run's own */
+    struct run_java java;
     struct wall_file files[RUN_EGRESS_FILES];
     size_t nfiles;
     json_t *stats; /* of the sandbox, at the end; NULL */

@@ -56,6 +56,14 @@ static int preset_read_paths(struct doc *d, const struct node *value, unsigned w
     return d->where->container ? 0 : doc_list(d, value, preset_lists[which].key, preset_read_path, which);
 }
 
+/* The home directory in a variable's value: where "~/" begins it, or follows the first "=", as in an option of a program
+ * ("-Duser.home=~/..."). NULL: the value has none. */
+static const char *preset_find_home(const char *text)
+{
+    const char *equals = strstr(text, "=~/");
+    return strncmp(text, "~/", 2) == 0 ? text : equals ? equals + 1 : NULL;
+}
+
 static int preset_read_env(struct doc *d, const struct node *value, unsigned arg)
 {
     (void)arg;
@@ -63,12 +71,13 @@ static int preset_read_env(struct doc *d, const struct node *value, unsigned arg
         return doc_fail(d, value->line, "run.env must be a mapping of names to values");
     for (size_t i = 0; i < value->n && !d->where->container; i += 2) {
         const struct node *v = value->items[i + 1];
-        bool home = v->kind == NODE_SCALAR && strncmp(v->text, "~/", 2) == 0;
+        const char *home = v->kind == NODE_SCALAR ? preset_find_home(v->text) : NULL;
         if (v->kind != NODE_SCALAR)
             return doc_fail(d, v->line, "run.env: the value of \"%s\" must be text", doc_safe(value->items[i]->text));
         if (home && !d->where->home)
             return doc_fail(d, v->line, "run.env: HOME is not set, so there is no %s", doc_safe(v->text));
-        _cleanup_free_ char *text = home ? path_join(d->where->home, v->text + 2) : xstrdup(v->text);
+        _cleanup_free_ char *path = home ? path_join(d->where->home, home + 2) : NULL;
+        _cleanup_free_ char *text = home ? xasprintf("%.*s%s", (int)(home - v->text), v->text, path) : xstrdup(v->text);
         if (doc_add_env(d, value->items[i]->line, ENV_SET, value->items[i]->text, text) < 0)
             return -1;
     }
