@@ -13,7 +13,8 @@ static uint64_t exec_json_ms(const struct timeval *t)
 
 void api_add_exec_end(struct json *j, const struct exec_end *end)
 {
-    static const char *const causes[] = {[EXEC_LIMIT_TIME] = "time_limit", [EXEC_LIMIT_OUTPUT] = "output_limit"};
+    static const char *const causes[] = {
+        [EXEC_LIMIT_TIME] = "time_limit", [EXEC_LIMIT_OUTPUT] = "output_limit", [EXEC_LIMIT_MEMORY] = "memory_limit"};
     json_obj(j, "usage");
     json_u64(j, "wallMs", end->wall_ms);
     json_u64(j, "userMs", exec_json_ms(&end->usage.ru_utime));

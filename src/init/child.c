@@ -219,6 +219,8 @@ void child_run(struct init *g, const struct command *c, const struct init_reques
 {
     int report = f->report;
     (void)setsid();
+    if (group_enter(c) < 0)
+        child_fail(report, INIT_STATE, "enter the cgroup for the memory of this command: %s", strerror(errno));
     if (r->has_rights && (r->rights.flags & INIT_RIGHTS_OWN_USER))
         child_make_user(g, c->own_uid, report);
     else

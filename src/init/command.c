@@ -49,6 +49,7 @@ void command_free(struct init *g, struct command *c)
     attach_drop_command(g, c);
     input_fail_all(g, c);
     close_streams(g, c);
+    group_close(&c->cgroup);
     command_close_fd(g, &c->report);
     for (int s = 1; s < INIT_STREAMS; s++)
         ring_close(&c->stream[s].ring);
@@ -107,6 +108,7 @@ static struct command *command_new(struct init *g)
     memset(spare, 0, sizeof *spare);
     spare->gen = gen;
     spare->report = spare->input = -1;
+    spare->cgroup = (struct command_group){.enter = -1, .events = -1, .peak = -1};
     for (int s = 0; s < INIT_STREAMS; s++)
         spare->stream[s].fd = spare->stream[s].ring.fd = -1;
     spare->serial = ++g->serial;
@@ -221,6 +223,8 @@ static int command_launch(struct init *g, struct command *c, const struct init_r
         eno = c->pid < 0 ? errno : 0;
     }
     close_child_fds(&f);
+    if (c->cgroup.enter >= 0)
+        (void)close(TAKE_FD(c->cgroup.enter));
     errno = eno;
     return eno ? -1 : 0;
 }
@@ -240,6 +244,11 @@ void command_spawn(struct init *g, const struct asker *who, const struct init_re
     if (!a) {
         command_free(g, c);
         (void)conn_reply(g, who, INIT_LIMIT, "too many attachments in this sandbox (512)");
+        return;
+    }
+    if (r->group && !group_give(g, r->group, c)) {
+        command_free(g, c);
+        (void)conn_reply(g, who, INIT_STATE, "the cgroup for the memory of this command is not there: try again");
         return;
     }
     if (command_launch(g, c, r, h, body) < 0 ||
@@ -312,7 +321,8 @@ static void check_end(struct init *g, struct command *c)
     c->state = COMMAND_ENDED;
     c->ended_ms = g->now_ms;
     c->end_serial = ++g->serial;
-    c->oom = init_oom_kills(g) > c->oom_before;
+    group_ended(g, c);
+    c->oom |= init_oom_kills(g) > c->oom_before;
     trim_records(g);
     trim_rings(g);
 }

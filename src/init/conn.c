@@ -298,6 +298,7 @@ static void conn_dispatch(struct init *g, const struct asker *who, const struct 
     switch (r->type) {
     case INIT_SPAWN:
     case INIT_SPAWN_RIGHTS:
+    case INIT_SPAWN_LIMITED:
         command_spawn(g, who, r, h, body);
         break;
     case INIT_ATTACH:

@@ -24,6 +24,7 @@ enum {
     KILL_WAIT_STEPS = 250, /* of 0.2 ms: how long an answer waits for a killed process to be gone */
     DRAIN_MAX = 1 << 20,
     WORKERS_TABLE = INIT_WORKERS_MAX + INIT_WATCHES_MAX + INIT_RECEIVERS_MAX,
+    GROUPS_MAX = 16,  /* cgroups whose command has not come yet */
     SETTLES_MAX = 64, /* requests that wait for watches */
 };
 
@@ -69,6 +70,11 @@ struct stream {
     struct ring ring;
 };
 
+/* A cgroup for one command (group.c). */
+struct command_group {
+    uint64_t number, serial, memory; /* number 0: free */
+    int enter, events, peak;         /* -1: none */
+};
 enum command_state { COMMAND_FREE, COMMAND_STARTING, COMMAND_RUNNING, COMMAND_ENDED };
 struct command {
     enum command_state state;
@@ -78,8 +84,9 @@ struct command {
     bool reaped, killed, failed;
     bool pty, keep;
     bool has_rights;
-    uid_t own_uid; /* of a command that asked for one of its own, else 0 */
-    bool group;    /* it cannot leave its process group, which ends with it */
+    uid_t own_uid;               /* of a command that asked for one of its own, else 0 */
+    struct command_group cgroup; /* the cgroup in which its memory is limited */
+    bool group;                  /* it cannot leave its process group, which ends with it */
     enum init_limit limit;
     uint64_t output_max; /* 0: no end */
     unsigned char *body; /* the request, mapped; for lists */
@@ -158,6 +165,9 @@ struct settle {
 struct init {
     const struct init_args *args;
     bool bound, committed, stop;
+    bool listens;         /* to keeper, at INIT_FD_SYNC */
+    uint64_t group_kills; /* in cgroups of commands that have ended */
+    struct command_group group[GROUPS_MAX];
     int epoll, signals;
     int notify; /* the listener of the filter of commands; -1: none (yet) */
     uint32_t key[2];
@@ -192,7 +202,6 @@ struct init {
 uint64_t init_clock_ms(void);
 int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t index, uint32_t gen);
 void init_unwatch(struct init *g, int fd);
-uint64_t init_oom_kills(const struct init *g);
 /* Forks with an OOM score: the kernel kills the child with the highest score first, and init last. */
 #define COMMAND_SCORE  "300"
 #define RECEIVER_SCORE "1000"
@@ -204,6 +213,19 @@ void life_sync_event(struct init *g);
 void life_tick(struct init *g);
 /* How long the loop may sleep. */
 uint64_t life_wait_ms(const struct init *g);
+/* group.c */
+/* Kills for the sandbox's limit on memory, without those for limits of single commands. */
+uint64_t init_oom_kills(const struct init *g);
+uint64_t group_kills(int fd);
+/* The descriptors are init's from here on. */
+void group_take(struct init *g, const struct init_group *m, const int fds[INIT_GROUP_FDS]);
+/* Gives the command the cgroup of that number. False: keeper sent none, or too long ago. */
+bool group_give(struct init *g, uint64_t number, struct command *c);
+/* In the child. -1 with errno. */
+int group_enter(const struct command *c);
+/* Notes whether the limit ended it. */
+void group_ended(struct init *g, struct command *c);
+void group_close(struct command_group *p);
 /* denied.c: answers a call that waits for its refusal. */
 void denied_event(struct init *g);
 /* Records every child that has ended. */

@@ -14,7 +14,7 @@
  * With the commit come two descriptors, which init keeps for keepers to come: a file in memory that begins with struct
  * init_life, and keeper's own end of the sync socket. A keeper that needs them fetches copies. Through the file it says when
  * init ends itself if no keeper has done so before; over the socket it may send INIT_SYNC_LISTENER with a new control
- * listener, because the name of the old one is gone. Without the two (tests), neither is kept.
+ * listener, because the name of the old one is gone, or INIT_SYNC_GROUP. Without the two (tests), neither is kept.
  */
 #ifndef HUTCH_INIT_INIT_H
 #define HUTCH_INIT_INIT_H
@@ -30,7 +30,15 @@ enum init_flag {
     INIT_ONE_ID = 1 << 1,     /* rootless without a range: uid and gid below are the only ids that exist inside */
     INIT_FREE_READS = 1 << 2, /* Landlock looks at writes only (the root is the host's, covered by mounts) */
 };
-enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C', INIT_SYNC_LISTENER = 'L' };
+enum { INIT_SYNC_READY = 'R', INIT_SYNC_COMMIT = 'C', INIT_SYNC_LISTENER = 'L', INIT_SYNC_GROUP = 'G' };
+/* The message INIT_SYNC_GROUP: a cgroup for one command. Its descriptors: one in which a process writes "0" to join, the
+ * file with a line "oom_kill N", and one with the most bytes that it ever had (v1) or a line "oom N" (v2). */
+enum { INIT_GROUP_FDS = 3 };
+struct init_group {
+    unsigned char word[8]; /* INIT_SYNC_GROUP, zeros */
+    uint64_t number;       /* INIT_SPAWN_LIMITED names it by this */
+    uint64_t memory;       /* its limit, in bytes */
+};
 /* Descriptors of init while it runs; everything else is closed. */
 enum {
     INIT_FD_LISTENER = 3,

@@ -44,6 +44,7 @@ static void life_take(struct init *g, const int *fds, size_t n)
     } else {
         init_unwatch(g, INIT_FD_SYNC);
         (void)close(INIT_FD_SYNC);
+        g->listens = false;
     }
     g->committed = true;
 }
@@ -63,10 +64,13 @@ static void life_take_listener(struct init *g, int fd)
 /* Until the commit, the end of the socket ends init. Later there is no end: init holds both sides. */
 void life_sync_event(struct init *g)
 {
-    unsigned char byte = 0;
-    int fds[2];
-    size_t nfds = 2;
-    ssize_t n = fd_recv(INIT_FD_SYNC, &byte, 1, fds, &nfds);
+    struct init_group m = {.word = {0}};
+    int fds[INIT_GROUP_FDS];
+    size_t nfds = INIT_GROUP_FDS;
+    if (!g->listens)
+        return;
+    ssize_t n = fd_recv(INIT_FD_SYNC, &m, sizeof m, fds, &nfds);
+    unsigned char byte = m.word[0];
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     nfds = n < 0 ? 0 : nfds;
@@ -76,6 +80,9 @@ void life_sync_event(struct init *g)
         life_take(g, fds, nfds);
     } else if (n == 1 && byte == INIT_SYNC_LISTENER && nfds == 1) {
         life_take_listener(g, fds[0]);
+    } else if (n == sizeof m && byte == INIT_SYNC_GROUP && nfds == INIT_GROUP_FDS && m.number != 0) {
+        group_take(g, &m, fds);
+        nfds = 0;
     }
     for (size_t i = 0; i < nfds; i++)
         (void)close(fds[i]);

@@ -33,23 +33,6 @@ int init_watch(struct init *g, int fd, uint32_t events, enum kind kind, uint32_t
 
 void init_unwatch(struct init *g, int fd) { (void)epoll_ctl(g->epoll, EPOLL_CTL_DEL, fd, NULL); }
 
-/* "oom_kill N" is the same line in memory.events (v2) and memory.oom_control (v1). */
-uint64_t init_oom_kills(const struct init *g)
-{
-    char text[512];
-    uint64_t v = 0;
-    if (g->args->oom < 0)
-        return 0;
-    ssize_t n = pread(INIT_FD_OOM, text, sizeof text - 1, 0);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    const char *p = strstr(text, "oom_kill ");
-    for (p = p ? p + 9 : ""; *p >= '0' && *p <= '9'; p++)
-        v = v * 10 + (uint64_t)(*p - '0');
-    return v;
-}
-
 /* A child inherits the score that init has while it forks; a process may always go back to the score it was given. */
 pid_t init_fork(struct init *g, const char *score)
 {
@@ -207,6 +190,7 @@ static int init_prepare(struct init *g)
         return 0;
     }
     const unsigned char ready = INIT_SYNC_READY;
+    g->listens = true;
     if (fcntl(INIT_FD_SYNC, F_SETFL, O_NONBLOCK) < 0 || init_watch(g, INIT_FD_SYNC, EPOLLIN, KIND_SYNC, 0, 0) < 0)
         return -1;
     return send(INIT_FD_SYNC, &ready, 1, MSG_NOSIGNAL) == 1 ? 0 : -1;

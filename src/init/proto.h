@@ -98,12 +98,14 @@ enum init_type {
     INIT_SET,          /* str user, str path, root -> info, facts; changes the owner and the mode of an entry */
     INIT_TAKE,         /* the 16 bytes of a ticket -> -; request: that of the answer with the ticket. Streams only */
     INIT_SPAWN_RIGHTS, /* rights, then as INIT_SPAWN: a command with fewer rights than the sandbox */
+    INIT_SPAWN_LIMITED, /* u64 number of a cgroup from keeper (INIT_SYNC_GROUP), then as INIT_SPAWN_RIGHTS: a command with a
+                           limit on memory of its own */
     INIT_TYPE_MAX,
     INIT_REPLY = 100,   /* u32 code (enum init_code), str text; then, for INIT_OK, as above */
     INIT_OUTPUT,        /* u64 end[1..3]: offsets behind the last byte; over a stream u32 index, u64 offset, str bytes;
                            request: the attachment */
     INIT_EXITED,        /* u64 end[1..3], then the fields of init_put_end(); request: the attachment. Of a command of
-                           INIT_SPAWN_RIGHTS: then u32 enum init_limit */
+                           INIT_SPAWN_RIGHTS or INIT_SPAWN_LIMITED: then u32 enum init_limit */
     INIT_WATCH_EVENT,   /* u32 type, str name, opt info */
     INIT_WATCH_FAILED,  /* u32 code, str text; the last message with that number */
     INIT_CLOSED,        /* - */
@@ -119,7 +121,13 @@ enum {
     INIT_RIGHTS_WRITE = 2,    /* it writes to the named paths only */
     INIT_RIGHTS_OWN_USER = 4, /* its uid is no other command's */
 };
-enum init_limit { INIT_LIMIT_NONE, INIT_LIMIT_TIME, INIT_LIMIT_OUTPUT, INIT_LIMITS }; /* what ended it */
+enum init_limit {
+    INIT_LIMIT_NONE,
+    INIT_LIMIT_TIME,
+    INIT_LIMIT_OUTPUT,
+    INIT_LIMIT_MEMORY,
+    INIT_LIMITS
+}; /* what ended it */
 enum { INIT_WATCH_RECURSIVE = 1, INIT_WATCH_INFO = 2, INIT_WATCH_NETWORK = 4 };
 #define INIT_FROM_NOW UINT64_MAX
 enum { INIT_ROOT_FORCE = 1 };     /* makes missing parents; what is there already is replaced, or is enough */

@@ -51,7 +51,9 @@ static int check_env(struct init_request *r)
 
 static int request_parse_spawn(struct wire_in *in, struct init_request *r)
 {
-    r->has_rights = r->type == INIT_SPAWN_RIGHTS;
+    r->has_rights = r->type != INIT_SPAWN;
+    if (r->type == INIT_SPAWN_LIMITED && (r->group = wire_u64(in)) == 0)
+        in->bad = true;
     if (r->has_rights)
         init_get_rights(in, &r->rights);
     r->cmd = r->args[0] = wire_str(in, INIT_PATH_MAX - 1);
@@ -187,6 +189,7 @@ static int request_parse_body(struct wire_in *in, struct init_request *r)
         return request_parse_bind(in, r);
     case INIT_SPAWN:
     case INIT_SPAWN_RIGHTS:
+    case INIT_SPAWN_LIMITED:
         return request_parse_spawn(in, r);
     case INIT_ACK:
         get_offsets(in, r);

@@ -12,6 +12,7 @@ struct init_request {
     struct init_root root; /* path NULL: none */
     const char *tag, *user, *path, *to, *cmd, *cwd, *hostname, *workdir;
     bool has_rights;
+    uint64_t group;                     /* INIT_SPAWN_LIMITED */
     struct init_rights rights;          /* INIT_SPAWN_RIGHTS */
     uint64_t timeout_ms;                /* of a command; 0: none */
     uint32_t flags, cols, rows, number; /* number: signal, port, depth or boolean */

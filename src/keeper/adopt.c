@@ -75,6 +75,7 @@ void adopt_record(struct keeper *k, const struct journal_record *r)
         (void)keeper_watch(k, e->pidfd, EPOLLIN, EVENT_PIDFD, e->gen, entry_index(k, e));
         keeper_wake_at(k, e->deadline_ms);
         k->egress.unsaid |= e->net;
+        e->limited = k->limited = e->tier->sweep != NULL; /* an earlier keeper may have made groups of commands */
         freeze_adopt(k, e, r);
         return;
     }
@@ -168,9 +169,12 @@ static void sweep_group(const char *dir)
 {
     _cleanup_closedir_ DIR *d = opendir(dir);
     struct dirent *f;
-    while (d && (f = readdir(d)) != NULL)
+    while (d && (f = readdir(d)) != NULL) {
+        char path[CGROUP_DIR_MAX + 300];
+        (void)snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
         if (keeper_leaf_orphaned(f->d_name))
-            (void)unlinkat(dirfd(d), f->d_name, AT_REMOVEDIR); /* the kernel refuses if anything is inside */
+            (void)cgroup_rmdir(path); /* the kernel refuses if anything is inside */
+    }
 }
 
 /* Also sweeps the groups of earlier keepers, which may have run in other cgroups. */

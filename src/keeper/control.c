@@ -69,22 +69,37 @@ static int control_channel(int pidfd)
 }
 
 /* init shares this open file and may change its flags, so every send uses MSG_DONTWAIT. */
-static int control_send(int channel, int listener)
+static int control_send(int channel, void *p, size_t n, const int *fds, size_t nfds)
 {
-    unsigned char word = INIT_SYNC_LISTENER;
+    enum { FDS_MAX = 3 };
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } ctl = {{0}};
-    struct iovec iov = {.iov_base = &word, .iov_len = 1};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
+    struct iovec iov = {.iov_base = p, .iov_len = n};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = ctl.bytes,
+                         .msg_controllen = (socklen_t)CMSG_SPACE(nfds * sizeof *fds)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = (socklen_t)CMSG_LEN(sizeof listener);
-    memcpy(CMSG_DATA(c), &listener, sizeof listener);
-    return sendmsg(channel, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
+    c->cmsg_len = (socklen_t)CMSG_LEN(nfds * sizeof *fds);
+    memcpy(CMSG_DATA(c), fds, nfds * sizeof *fds);
+    return sendmsg(channel, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n ? 0 : -1;
+}
+
+int control_give_group(const struct entry *e, const struct keeper_limit *q, const struct cgroup_sub *s, struct err *err)
+{
+    struct init_group m = {.number = q->number, .memory = q->memory};
+    const int fds[INIT_GROUP_FDS] = {s->enter, s->events, s->peak};
+    _cleanup_close_ int channel = control_channel(e->pidfd);
+    m.word[0] = INIT_SYNC_GROUP;
+    if (channel < 0)
+        return err_set(err, ERR_HOST, 0, "the sandbox's init, of an older version, takes no limits of commands");
+    if (control_send(channel, &m, sizeof m, fds, INIT_GROUP_FDS) < 0)
+        return err_set(err, ERR_SETUP, errno, "give the sandbox's init the cgroup of a command");
+    return 0;
 }
 
 int control_restore(const struct keeper *k, const struct entry *e, struct err *err)
@@ -100,7 +115,8 @@ int control_restore(const struct keeper *k, const struct entry *e, struct err *e
     if (listener < 0)
         return -1;
     /* A paused init takes the listener when it resumes; connections queue in it until then. */
-    if (control_send(channel, listener) == 0)
+    unsigned char word = INIT_SYNC_LISTENER;
+    if (control_send(channel, &word, 1, &listener, 1) == 0)
         return 1;
     (void)err_set(err, ERR_SETUP, errno, "its socket was removed, and its init takes no other");
     control_remove(e->id);

@@ -111,7 +111,7 @@ static void look_at_group(struct gc *g, const char *dir)
             continue;
         (void)snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
         errno = 0;
-        bool gone = g->ask->remove && rmdir(path) == 0;
+        bool gone = g->ask->remove && cgroup_rmdir(path) == 0;
         bool busy = !gone && errno == EBUSY;
         gc_tell(g, "cgroup", path,
                 busy ? "no record names it, and processes are in it" : "its keeper is dead and no record names it",
@@ -202,7 +202,7 @@ static bool orphan_end(pid_t pid, int pidfd, const struct keepsake *l)
     for (int tries = 0; tries < ORPHAN_TRIES; tries++) { /* its other processes end a moment later */
         unsigned left = 0;
         for (unsigned i = 0; i < cg.nleaf; i++)
-            left += rmdir(cg.leaf[i].dir) < 0 && errno == EBUSY;
+            left += cgroup_rmdir(cg.leaf[i].dir) < 0 && errno == EBUSY;
         if (left == 0)
             break;
         (void)usleep(10000);

@@ -99,6 +99,7 @@ struct entry {
     bool still;      /* LIVE: everything in it stands still */
     bool freezing;   /* LIVE: not yet everything */
     bool thaw_late;  /* LIVE: it should run again, and the thaw failed */
+    bool limited;    /* LIVE: commands in it may have groups of their own */
     uint32_t range;
     uint32_t cause;
     int32_t status;
@@ -172,7 +173,9 @@ struct keeper {
     struct keeper_common *common;
     int epoll, timer, journal, ranges;
     uint64_t timer_at;
-    bool paused; /* no request is read until some creates are done */
+    bool paused;  /* no request is read until some creates are done */
+    bool limited; /* some entry is */
+    uint64_t limit_sweep_ms;
     uint32_t nlive, nstarting, nending, ndead;
     uint32_t nchecking; /* of those that are starting */
     uint32_t free_list, buckets[KEEPER_BUCKETS];
@@ -264,6 +267,15 @@ void control_remove(const char *id);
 int control_restore(const struct keeper *k, const struct entry *e, struct err *err);
 /* The sandbox on whose socket the process listens. */
 bool control_id_of(int pidfd, char ret[KEEPER_ID_MAX]);
+
+/* Gives init the group for one command. */
+int control_give_group(const struct entry *e, const struct keeper_limit *q, const struct cgroup_sub *s,
+                       struct err *err);
+
+/* limit.c */
+void limit_request(struct keeper *k, struct entry *e, const struct keeper_limit *q, const struct waiter *w);
+/* Removes the groups of commands that have ended. */
+uint64_t limit_tick(struct keeper *k);
 
 /* keepsake.c: more in keepsake.h. */
 /* What init gets: descriptor, read-only. */

@@ -77,7 +77,7 @@ static void loop_run_due(struct keeper *k)
         if (at < next)
             next = at;
     }
-    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k), freeze_tick(k), checks_tick(k)};
+    const uint64_t again[] = {end_tick(k), pool_tick(k), attach_tick(k), freeze_tick(k), checks_tick(k), limit_tick(k)};
     for (size_t i = 0; i < ARRAY_LEN(again); i++)
         next = again[i] < next ? again[i] : next;
     if (next != UINT64_MAX)

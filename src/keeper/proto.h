@@ -32,6 +32,7 @@ enum keeper_type {
     KEEPER_RESUME,
     KEEPER_HOLD, /* the same for the asker's own work: until KEEPER_RELEASE, or until its connection or process ends */
     KEEPER_RELEASE, /* a sandbox that is not paused runs again when this is answered */
+    KEEPER_LIMIT,   /* init has what a command needs to have a limit of its own on memory when this is answered */
     KEEPER_REPLY = 100,
     KEEPER_ITEMS,
     KEEPER_DIED,
@@ -92,6 +93,12 @@ struct keeper_deadline {
     struct keeper_head head;
     char id[KEEPER_ID_MAX];
     uint64_t deadline_ms;
+};
+struct keeper_limit {
+    struct keeper_head head;
+    char id[KEEPER_ID_MAX];
+    uint64_t number; /* by which INIT_SPAWN_LIMITED names it; chosen by the asker, not 0 */
+    uint64_t memory; /* bytes */
 };
 struct keeper_usage {
     uint64_t cpu_user_us, cpu_system_us, memory, memory_peak, memory_limit, disk_used, disk_limit, inodes_used, pids,

@@ -37,9 +37,12 @@ static void recover_leaf(pid_t pid, char ret[CGROUP_NAME_MAX])
     if (fd_read_file(AT_FDCWD, path, 1 << 16, &text) < 0)
         return;
     for (const char *line = buf_str(&text); *line;) {
-        size_t n = strcspn(line, "\n");
-        const char *slash = memrchr(line, '/', n);
-        size_t len = slash ? n - (size_t)(slash + 1 - line) : 0;
+        static const char inner[] = "/" CGROUP_MAIN;
+        size_t n = strcspn(line, "\n"), end = n;
+        if (end >= sizeof inner && memcmp(line + end - (sizeof inner - 1), inner, sizeof inner - 1) == 0)
+            end -= sizeof inner - 1;
+        const char *slash = memrchr(line, '/', end);
+        size_t len = slash ? end - (size_t)(slash + 1 - line) : 0;
         if (len > 0 && len < CGROUP_NAME_MAX) {
             memcpy(ret, slash + 1, len);
             ret[len] = '\0';

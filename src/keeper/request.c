@@ -134,6 +134,8 @@ static size_t size_of(uint32_t type)
         return sizeof(struct keeper_create);
     case KEEPER_DEADLINE:
         return sizeof(struct keeper_deadline);
+    case KEEPER_LIMIT:
+        return sizeof(struct keeper_limit);
     case KEEPER_KILL:
     case KEEPER_USAGE:
     case KEEPER_LIST:
@@ -170,6 +172,12 @@ int keeper_request_parse(const void *p, size_t n, union keeper_request *ret, str
         if (ret->deadline.deadline_ms == 0)
             return err_set(err, ERR_USAGE, 0, "deadline_ms: must be given");
         return request_check_id(ret->deadline.id, err);
+    case KEEPER_LIMIT:
+        if (ret->limit.number == 0 || ret->limit.memory == 0)
+            return err_set(err, ERR_USAGE, 0, "number, memory: must be given");
+        if (check_range("memory", ret->limit.memory, KEEPER_MEMORY_MIN, KEEPER_BYTES_MAX, err) < 0)
+            return -1;
+        return request_check_id(ret->limit.id, err);
     case KEEPER_LIST:
         return 0;
     default:

@@ -26,6 +26,7 @@ union keeper_request {
     struct keeper_create create;
     struct keeper_simple simple;
     struct keeper_deadline deadline;
+    struct keeper_limit limit;
 };
 
 /* Copies the message into *ret and checks it. On failure *err says which field is wrong and what would be right; ret->head

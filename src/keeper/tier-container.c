@@ -74,17 +74,19 @@ static int can_limit(const struct claim *c, bool can, uint64_t asked, const char
     return 0;
 }
 
+enum { GROUPS_WANTED = CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_JOURNALLED | CGROUP_INNER };
+
 /* Another program may have removed the empty group around all sandboxes: make it again. */
 static int make_groups(const struct keeper *k, const struct cgroup_limits *want, struct cgroup *ret, struct err *err)
 {
     struct keeper_common *m = k->common;
-    if (cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_JOURNALLED, ret, err) == 0)
+    if (cgroup_create(&m->cgroups, want, GROUPS_WANTED, ret, err) == 0)
         return 0;
     if (err->eno != ENOENT)
         return -1;
     m->cgroups = m->cgroups_around;
     (void)cgroup_group(&m->cgroups, KEEPER_GROUP);
-    return cgroup_create(&m->cgroups, want, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_JOURNALLED, ret, err);
+    return cgroup_create(&m->cgroups, want, GROUPS_WANTED, ret, err);
 }
 
 static int create_take_cgroup(const struct keeper *k, struct claim *c, struct err *err)
@@ -410,7 +412,7 @@ static bool container_kill(int pidfd, const struct journal_record *r, bool remov
     if (!r || !r->cgroup[0] || cgroup_load(r->cgroup, &cg, &err) < 0)
         return true;
     for (unsigned i = cg.nleaf; remove && i-- > 0;)
-        left |= rmdir(cg.leaf[i].dir) < 0 && errno != ENOENT;
+        left |= cgroup_rmdir(cg.leaf[i].dir) < 0;
     if (left)
         container_signal_groups(&cg);
     cgroup_close(&cg);
@@ -509,6 +511,33 @@ static void container_usage(const struct keeper *k, const struct journal_record 
         from_disk(k, r, ret);
 }
 
+/* --- single commands ---------------------------------------------------------------------------------------------- */
+
+static int container_limit(const struct keeper *k, const struct journal_record *r, uint64_t number, uint64_t memory,
+                           struct cgroup_sub *ret, struct err *err)
+{
+    const struct cgroup_info *info = &k->common->cgroups;
+    struct cgroup cg = CGROUP_INIT;
+    if (r->cgroup[0] && cgroup_load(r->cgroup, &cg, err) < 0)
+        return -1;
+    int made = cgroup_sub_make(&cg, number, memory, ret, err);
+    cgroup_close(&cg);
+    if (made < 0 && err->code == ERR_HOST && !info->can_memory && info->why[0])
+        (void)err_set(err, ERR_HOST, 0, "%s", info->why);
+    return made < 0 ? err_wrap(err, "the memory of one command cannot be limited") : 0;
+}
+
+static unsigned container_sweep(const struct journal_record *r)
+{
+    struct cgroup cg = CGROUP_INIT;
+    struct err ignored = {0};
+    if (!r->cgroup[0] || cgroup_load(r->cgroup, &cg, &ignored) < 0)
+        return 0;
+    unsigned left = cgroup_sub_sweep(&cg);
+    cgroup_close(&cg);
+    return left;
+}
+
 const struct tier tier_container = {
     .name = "container",
     .start = container_start,
@@ -522,4 +551,6 @@ const struct tier tier_container = {
     .capture = NULL, /* a job of the layer store copies its writable layer; nothing captures its processes */
     .restore = NULL, /* is a start whose template is a stack */
     .resize = NULL,  /* limits last as long as the sandbox */
+    .limit = container_limit,
+    .sweep = container_sweep,
 };

@@ -14,6 +14,8 @@
 #include "base/err.h"
 #include "keeper/proto.h"
 
+struct cgroup_sub;
+
 struct entry;
 struct journal_record;
 struct keeper;
@@ -31,6 +33,8 @@ enum tier_operation {
     TIER_CAPTURE,
     TIER_RESTORE,
     TIER_RESIZE,
+    TIER_LIMIT,
+    TIER_SWEEP,
     TIER_OPERATIONS
 };
 
@@ -65,6 +69,11 @@ struct tier {
     int (*network)(const struct entry *e, const struct journal_record *r, int ret[2]);
     tier_request *capture, *restore; /* an image of what runs in it */
     tier_request *resize;            /* changes the limits of a living sandbox */
+    /* A group in which one command has a limit on memory of its own; and removes those whose command has ended, returning
+     * how many are left. Both or none. */
+    int (*limit)(const struct keeper *k, const struct journal_record *r, uint64_t number, uint64_t memory,
+                 struct cgroup_sub *ret, struct err *err);
+    unsigned (*sweep)(const struct journal_record *r);
 };
 
 /* NULL: this version has no such tier. */

@@ -37,4 +37,7 @@ int cgroup_event_value(int fd, const char *key);
 /* Waits until cgroup.events says key == value. 1 when it does, 0 at the deadline, -1 with errno. */
 int cgroup_await_event(const struct cgroup_leaf *l, const char *key, int value, uint64_t deadline);
 
+/* Writes the limit into the leaf. -1 with errno. */
+int cgroup_set_memory(const struct cgroup_leaf *l, uint64_t bytes);
+
 #endif

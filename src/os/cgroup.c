@@ -105,7 +105,7 @@ static int set_tcp(const struct cgroup_leaf *l, uint64_t memory)
                                                                                                                  : 0;
 }
 
-static int set_memory(const struct cgroup_leaf *l, uint64_t bytes)
+int cgroup_set_memory(const struct cgroup_leaf *l, uint64_t bytes)
 {
     const char *swap = l->v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
     if (put_u64(l->fd, l->v2 ? "memory.max" : "memory.limit_in_bytes", bytes) < 0)
@@ -155,7 +155,7 @@ static int set_cpu(const struct cgroup_leaf *l, uint64_t milli)
 
 static int write_limits(const struct cgroup_leaf *l, const struct cgroup_limits *lim, unsigned want, struct err *err)
 {
-    if ((l->has & CGROUP_MEMORY) && lim->memory && set_memory(l, lim->memory) < 0)
+    if ((l->has & CGROUP_MEMORY) && lim->memory && cgroup_set_memory(l, lim->memory) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot set the memory limit %" PRIu64 " in %s", lim->memory, l->dir);
     if ((l->has & CGROUP_CPU) && lim->cpu_milli && set_cpu(l, lim->cpu_milli) < 0)
         return err_set(err, ERR_SETUP, errno, "cannot set the CPU quota of %" PRIu64 "/1000 CPU in %s", lim->cpu_milli,
@@ -169,7 +169,17 @@ static int write_limits(const struct cgroup_leaf *l, const struct cgroup_limits 
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
 
-static int cgroup_make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned has, struct err *err)
+/* The group for all processes that no command's own group is for. */
+static int make_main(struct cgroup_leaf *l, struct err *err)
+{
+    if (mkdirat(l->fd, CGROUP_MAIN, 0755) < 0)
+        return err_set(err, ERR_SETUP, errno, "cannot make the cgroup %s/" CGROUP_MAIN, l->dir);
+    l->enter_fd = openat(l->fd, CGROUP_MAIN, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return l->enter_fd < 0 ? err_set(err, ERR_SETUP, errno, "cannot open the cgroup %s/" CGROUP_MAIN, l->dir) : 0;
+}
+
+static int cgroup_make_leaf(struct cgroup *cg, const char *parent, bool v2, unsigned has, unsigned want,
+                            struct err *err)
 {
     struct cgroup_leaf *l = &cg->leaf[cg->nleaf];
     char dir[CGROUP_DIR_MAX];
@@ -191,7 +201,7 @@ static int cgroup_make_leaf(struct cgroup *cg, const char *parent, bool v2, unsi
         if (l->enter_fd < 0)
             return err_set(err, ERR_SETUP, errno, "cannot open %s/tasks", l->dir);
     }
-    return 0;
+    return v2 && (want & CGROUP_INNER) ? make_main(l, err) : 0;
 }
 
 /* Which of the wanted bits each hierarchy serves. v2 goes first: one v2 leaf gives freezer and CPU time at no extra
@@ -209,16 +219,17 @@ static unsigned cgroup_assign_bits(const struct cgroup_info *info, unsigned bits
     return bits;
 }
 
-static int make_in(const struct cgroup_hier *h, unsigned serves, unsigned must, struct cgroup *cg, struct err *err)
+static int make_in(const struct cgroup_hier *h, unsigned serves, unsigned must, unsigned want, struct cgroup *cg,
+                   struct err *err)
 {
     char dir[CGROUP_DIR_MAX], names[64];
     if (!h->v2)
-        return cgroup_make_leaf(cg, h->own, false, serves, err);
+        return cgroup_make_leaf(cg, h->own, false, serves, want, err);
     unsigned always = CGROUP_CORE | CGROUP_CPUACCT | CGROUP_FREEZER;
     if (cgroup_v2_place(h, serves, true, dir))
-        return cgroup_make_leaf(cg, dir, true, serves | always, err);
+        return cgroup_make_leaf(cg, dir, true, serves | always, want, err);
     if (cgroup_v2_place(h, serves & must, true, dir))
-        return cgroup_make_leaf(cg, dir, true, (serves & must) | always, err);
+        return cgroup_make_leaf(cg, dir, true, (serves & must) | always, want, err);
     cgroup_bits_text(serves & must, names, sizeof names);
     return err_set(err, ERR_HOST, 0,
                    "no cgroup from %s upwards can pass on the controllers %s; start in a cgroup of its own: "
@@ -249,7 +260,7 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
     for (unsigned i = 0; i < info->nhier; i++) {
         if (!serves[i])
             continue;
-        if (make_in(&info->hier[i], serves[i], must, ret, err) < 0 ||
+        if (make_in(&info->hier[i], serves[i], must, want, ret, err) < 0 ||
             write_limits(&ret->leaf[ret->nleaf - 1], limits, want, err) < 0) {
             (void)cgroup_destroy(ret);
             return -1;
@@ -265,7 +276,7 @@ int cgroup_create(const struct cgroup_info *info, const struct cgroup_limits *li
 int cgroup_into_fd(const struct cgroup *cg)
 {
     const struct cgroup_leaf *core = cgroup_leaf_with(cg, CGROUP_CORE);
-    return core ? core->fd : -1;
+    return !core ? -1 : core->enter_fd >= 0 ? core->enter_fd : core->fd;
 }
 
 int cgroup_enter(const struct cgroup *cg)
@@ -291,10 +302,11 @@ int cgroup_attach(const struct cgroup *cg, pid_t pid, bool cloned_into, struct e
     char text[16];
     (void)snprintf(text, sizeof text, "%d", (int)pid);
     for (unsigned i = 0; i < cg->nleaf; i++) {
-        if (cg->leaf[i].v2 && cloned_into)
+        const struct cgroup_leaf *l = &cg->leaf[i];
+        if (l->v2 && cloned_into)
             continue;
-        if (fd_put(cg->leaf[i].fd, "cgroup.procs", text) < 0)
-            return err_set(err, ERR_SETUP, errno, "cannot move process %d into %s", (int)pid, cg->leaf[i].dir);
+        if (fd_put(l->v2 && l->enter_fd >= 0 ? l->enter_fd : l->fd, "cgroup.procs", text) < 0)
+            return err_set(err, ERR_SETUP, errno, "cannot move process %d into %s", (int)pid, l->dir);
     }
     return 0;
 }
@@ -317,7 +329,7 @@ void cgroup_close(struct cgroup *cg)
 static int remove_leaf(const char *dir)
 {
     for (int waited = 0;; waited++) {
-        if (rmdir(dir) == 0 || errno == ENOENT)
+        if (cgroup_rmdir(dir) == 0)
             return 0;
         if (errno != EBUSY || waited >= RMDIR_RETRY_MS)
             return -1;

@@ -48,7 +48,9 @@ enum {
     CGROUP_ACCOUNT = CGROUP_CPUACCT | CGROUP_MEMORY | CGROUP_PIDS, /* what the usage part of a result needs */
     CGROUP_KILL = CGROUP_FREEZER,                                  /* v2 core where there is one, else the v1 freezer */
     CGROUP_JOURNALLED = 1 << 9, /* the owner remembers the leaf elsewhere; no mark (cgroup_mark.c) is needed */
-    CGROUP_OOM_GROUP = 1 << 8,  /* v2: an OOM kill ends every process of the leaf, not only the biggest */
+    CGROUP_INNER =
+        1 << 10, /* v2: processes live in a group CGROUP_MAIN below the leaf, so that others can be beside it */
+    CGROUP_OOM_GROUP = 1 << 8, /* v2: an OOM kill ends every process of the leaf, not only the biggest */
 };
 
 enum { CGROUP_HIER_MAX = 8, CGROUP_DIR_MAX = 512, CGROUP_NAME_MAX = 80 };
@@ -81,7 +83,7 @@ struct cgroup_leaf {
     bool v2;
     unsigned has;
     int fd;       /* the leaf's directory */
-    int enter_fd; /* v1: open `tasks` for cgroup_enter(); -1 otherwise */
+    int enter_fd; /* v1: open `tasks` for cgroup_enter(); v2 with CGROUP_INNER: the group to clone into; -1 otherwise */
     char dir[CGROUP_DIR_MAX];
 };
 
@@ -166,6 +168,22 @@ int cgroup_frozen(const struct cgroup *cg);
 /* Removes the leaves and closes everything; *cg is empty afterwards. A leaf that is still busy is tried again for 200
  * ms. 0, or -1 with errno if a directory stayed (sweep takes it later). Idempotent. */
 int cgroup_destroy(struct cgroup *cg);
+/* cgroup_sub.c: groups below the leaf that counts memory, each with a limit on memory of its own within the leaf's. */
+#define CGROUP_MAIN       "main"
+#define CGROUP_SUB_PREFIX "command-"
+struct cgroup_sub {
+    int enter;  /* a process that writes "0" here joins, whatever its privileges are */
+    int events; /* has a line "oom_kill N" */
+    int peak;   /* v1: the most bytes it ever had, a number; v2: has a line "oom N", how often the limit was reached */
+};
+/* Makes one; the caller chooses a number that no other one of this leaf has. ERR_HOST: it cannot be had here. */
+int cgroup_sub_make(const struct cgroup *cg, uint64_t number, uint64_t memory, struct cgroup_sub *ret, struct err *err);
+void cgroup_sub_close(struct cgroup_sub *s);
+/* Removes those whose last process has ended, and those that no process has joined in 15 s. Returns how many are left. */
+unsigned cgroup_sub_sweep(const struct cgroup *cg);
+/* Removes a leaf's directory and the empty groups below it. 0 also if it was gone; -1 with errno, EBUSY if a process is in
+ * it. */
+int cgroup_rmdir(const char *dir);
 /* Closes descriptors without removing anything. */
 void cgroup_close(struct cgroup *cg);
 

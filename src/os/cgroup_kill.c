@@ -202,7 +202,9 @@ static unsigned sweep_dir(const char *dir, uint64_t my_pidns)
             continue;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid != geteuid())
             continue;
-        gone += unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR) == 0; /* the kernel refuses while a process is inside */
+        char path[CGROUP_DIR_MAX + 300];
+        (void)snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        gone += cgroup_rmdir(path) == 0; /* the kernel refuses while a process is inside */
     }
     return gone;
 }

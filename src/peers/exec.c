@@ -339,6 +339,8 @@ static void exec_put_rights(struct wire_out *o, const struct exec_rights *r)
 static void exec_put_spawn(struct wire_out *o, const void *arg)
 {
     const struct exec_spec *s = arg;
+    if (s->rights && s->group)
+        wire_put_u64(o, s->group);
     if (s->rights)
         exec_put_rights(o, s->rights);
     uint32_t flags = (s->pty ? INIT_SPAWN_PTY : 0U) | (s->stdin_open ? INIT_SPAWN_STDIN : 0U) |
@@ -383,7 +385,7 @@ struct exec *exec_start(struct links *ls, const char *id, const struct exec_spec
                         void *arg)
 {
     const char *wrong = exec_check_spec(spec);
-    uint16_t type = spec->rights ? INIT_SPAWN_RIGHTS : INIT_SPAWN;
+    uint16_t type = !spec->rights ? INIT_SPAWN : spec->group ? INIT_SPAWN_LIMITED : INIT_SPAWN_RIGHTS;
     struct call *c =
         wrong ? link_call_refused(ls, type, LINK_INVALID, wrong) : link_call_new(ls, id, type, exec_put_spawn, spec);
     return exec_new(ls, ops, arg, c);

@@ -22,6 +22,7 @@ struct exec_rights {
     bool own_user;            /* a uid of its own; exec_spec.user is not looked at */
     uint64_t time_ms;         /* after which it is ended with all that it started; 0: never */
     uint64_t output_max;      /* bytes of output, after which the same happens; 0: no end */
+    uint64_t memory;          /* bytes, within the sandbox's limit; needs exec_spec.group. 0: no limit of its own */
 };
 
 struct exec_spec {
@@ -33,8 +34,9 @@ struct exec_spec {
     const char *tag;  /* may be NULL */
     bool pty;
     uint16_t cols, rows;
-    bool stdin_open;                  /* false: /dev/null */
-    uint64_t timeout_ms;              /* init kills the command after this time, attached or not; 0: never */
+    bool stdin_open;     /* false: /dev/null */
+    uint64_t timeout_ms; /* init kills the command after this time, attached or not; 0: never */
+    uint64_t group;      /* number of a cgroup that keeper gave to init (keeperc_limit()) for this command; 0: none */
     const struct exec_rights *rights; /* NULL: those of the sandbox. An init that is older than them: LINK_STATE */
     bool keep_output; /* a full ring stops the command (back-pressure) instead of dropping the oldest bytes */
 };
@@ -46,7 +48,7 @@ struct exec_denied {
     uint64_t args[3];
 };
 
-enum exec_limit { EXEC_LIMIT_NONE, EXEC_LIMIT_TIME, EXEC_LIMIT_OUTPUT };
+enum exec_limit { EXEC_LIMIT_NONE, EXEC_LIMIT_TIME, EXEC_LIMIT_OUTPUT, EXEC_LIMIT_MEMORY };
 
 struct exec_end {
     bool exited; /* false: killed by a signal */

@@ -19,6 +19,7 @@ struct call {
         struct keeper_create create;
         struct keeper_simple simple;
         struct keeper_deadline deadline;
+        struct keeper_limit limit;
     } m;
     keeperc_done *done;
     keeperc_listed *listed;
@@ -233,6 +234,16 @@ void keeperc_deadline(struct keeperc *k, const char *id, uint64_t boottime_ms, k
     struct call *c = keeperc_new_call(k, KEEPER_DEADLINE, sizeof c->m.deadline, arg);
     keeperc_put_id(c->m.deadline.id, id);
     c->m.deadline.deadline_ms = boottime_ms;
+    c->done = done;
+    caller_add(k->caller, &c->call);
+}
+
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg)
+{
+    struct call *c = keeperc_new_call(k, KEEPER_LIMIT, sizeof c->m.limit, arg);
+    keeperc_put_id(c->m.limit.id, id);
+    c->m.limit.number = number;
+    c->m.limit.memory = memory;
     c->done = done;
     caller_add(k->caller, &c->call);
 }

@@ -31,6 +31,8 @@ void keeperc_pause(struct keeperc *k, const char *id, keeperc_done *done, void *
 void keeperc_resume(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
 void keeperc_deadline(struct keeperc *k, const char *id, uint64_t boottime_ms, keeperc_done *done, void *arg);
 void keeperc_usage(struct keeperc *k, const char *id, keeperc_done *done, void *arg);
+/* init gets a cgroup, under this number, in which one command has so many bytes of memory. KEEPER_HOST: it cannot be had. */
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg);
 void keeperc_forget(struct keeperc *k, const char *id); /* the death was recorded */
 typedef void keeperc_listed(void *arg, const struct keeper_item *v, size_t n);
 void keeperc_list(struct keeperc *k, keeperc_listed *done, void *arg);

@@ -384,7 +384,8 @@ static struct call *link_call_fail_soon(struct call *c, enum link_code code, con
 /* Whether messages follow the answer. */
 static bool link_call_streams(uint16_t type)
 {
-    return type == INIT_SPAWN || type == INIT_SPAWN_RIGHTS || type == INIT_ATTACH || type == INIT_WATCH;
+    return type == INIT_SPAWN || type == INIT_SPAWN_RIGHTS || type == INIT_SPAWN_LIMITED || type == INIT_ATTACH ||
+           type == INIT_WATCH;
 }
 
 struct call *link_call_new(struct links *ls, const char *id, uint16_t type, call_put *put, const void *arg)

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/fields.h"
 
+enum { RIGHTS_MEMORY_MB_MIN = 8, RIGHTS_MEMORY_MB_MAX = 1 << 30 }; /* as keeper has it */
 #define RIGHTS_SECONDS_MAX (INT64_C(10) * 366 * 86400)
 
 static int rights_read_word(json_t *o, const char *name, const char *less, const char *same, bool *ret, struct err *err)
@@ -51,19 +52,16 @@ static int rights_read_write(json_t *o, struct rights *r, struct err *err)
 
 static int rights_read_fields(json_t *o, struct rights *r, struct err *err)
 {
-    int64_t seconds = 0, bytes = 0;
-    json_t *memory = json_object_get(o, "memoryMB");
-    if (memory && !json_is_null(memory))
-        return err_set(err, ERR_USAGE, 0,
-                       "field 'memoryMB': the memory of one command cannot be limited here, only that of a sandbox "
-                       "(memoryMB of its create)");
+    int64_t seconds = 0, bytes = 0, mb = 0;
     if (rights_read_word(o, "network", "off", "on", &r->exec.no_network, err) < 0 ||
         rights_read_word(o, "user", "own", "same", &r->exec.own_user, err) < 0 || rights_read_write(o, r, err) < 0 ||
         field_int(o, "timeoutSeconds", 1, RIGHTS_SECONDS_MAX, &seconds, err) < 0 ||
-        field_int(o, "outputBytes", 1, INT64_MAX, &bytes, err) < 0)
+        field_int(o, "outputBytes", 1, INT64_MAX, &bytes, err) < 0 ||
+        field_int(o, "memoryMB", RIGHTS_MEMORY_MB_MIN, RIGHTS_MEMORY_MB_MAX, &mb, err) < 0)
         return -1;
     r->exec.time_ms = (uint64_t)seconds * 1000;
     r->exec.output_max = (uint64_t)bytes;
+    r->exec.memory = (uint64_t)mb << 20;
     return 0;
 }
 
@@ -81,7 +79,7 @@ int rights_read(json_t *o, struct rights *ret, struct err *err)
     if (rights_read_fields(o, ret, err) < 0)
         return err_wrap(err, "rights");
     const struct exec_rights *x = &ret->exec;
-    ret->given = x->no_network || x->limit_write || x->own_user || x->time_ms || x->output_max;
+    ret->given = x->no_network || x->limit_write || x->own_user || x->time_ms || x->output_max || x->memory;
     ret->own = json_incref(o);
     return 0;
 }

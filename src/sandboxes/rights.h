@@ -1,6 +1,7 @@
 /* rights.h - what a client says that one command may less than its sandbox: the object `rights` of every dialect.
  *
- *     {"network": "off", "write": "none" | ["/work", "~/out"], "user": "own", "timeoutSeconds": 60, "outputBytes": 65536}
+ *     {"network": "off", "write": "none" | ["/work", "~/out"], "user": "own", "timeoutSeconds": 60, "outputBytes": 65536,
+ *      "memoryMB": 256}
  */
 #ifndef HUTCH_SANDBOXES_RIGHTS_H
 #define HUTCH_SANDBOXES_RIGHTS_H

@@ -229,4 +229,13 @@ void idem_forget_sandbox(struct sandboxes *sb, const char *sandbox);
 /* Digest of the request. */
 void idem_digest(const struct sandbox_spec *s, char ret[72]);
 
+/* session-limit.c: the start of a command with a limit on memory. */
+struct limited_start;
+/* The spec is a copy, for this call, with the number of its cgroup; failed: why it cannot be started. */
+typedef void limited_ready(void *arg, const struct exec_spec *spec, const struct link_status *failed);
+struct limited_start *limited_start(struct sandboxes *sb, const char *id, const struct exec_spec *spec,
+                                    limited_ready *ready, void *arg);
+/* No more call of ready. */
+void limited_drop(struct limited_start *l);
+
 #endif

@@ -22,8 +22,9 @@ struct session {
     char id[SANDBOX_ID_MAX];
     const struct session_ops *ops; /* NULL: detached; the generation that is being made frees the session */
     void *arg;
-    struct exec *x; /* NULL once the command ended */
-    uint32_t pid;   /* 0 until it started */
+    struct limited_start *limited; /* until its cgroup is there; then NULL */
+    struct exec *x;                /* NULL before that, and once the command ended */
+    uint32_t pid;                  /* 0 until it started */
     bool starts, recorded, has_rights;
     struct exec_rights rights; /* without its paths */
     char *command;             /* its end opens a generation with this text; NULL: none */
@@ -52,6 +53,8 @@ static void session_free(struct session *s)
 {
     loop_timer_del(s->sandboxes->loop, s->deadline);
     loop_timer_del(s->sandboxes->loop, s->again);
+    if (s->limited)
+        limited_drop(s->limited);
     free(s->command);
     free(s);
 }
@@ -236,7 +239,8 @@ static void session_on_deadline(void *arg)
     if (s->starts && s->pid) /* init has its own timer for the case that front has ended */
         (void)exec_signal(s->sandboxes->peers->links, s->id, &(struct exec_select){.pid = s->pid}, SIGKILL,
                           session_on_signalled, NULL);
-    exec_detach(s->x);
+    if (s->x)
+        exec_detach(s->x);
     session_on_failed(s, &st);
 }
 
@@ -249,6 +253,16 @@ static struct session *session_new(struct sandboxes *sb, const char *id, uint64_
     if (deadline_ms)
         s->deadline = loop_timer(sb->loop, deadline_ms, session_on_deadline, s);
     return s;
+}
+
+static void session_on_limited(void *arg, const struct exec_spec *spec, const struct link_status *failed)
+{
+    struct session *s = arg;
+    s->limited = NULL;
+    if (failed)
+        session_on_failed(s, failed);
+    else
+        s->x = exec_start(s->sandboxes->peers->links, s->id, spec, &exec_ops, s);
 }
 
 struct session *session_start(struct sandboxes *sb, const char *id, const struct session_spec *spec,
@@ -270,7 +284,10 @@ struct session *session_start(struct sandboxes *sb, const char *id, const struct
     s->recorded = spec->recorded;
     s->collect = spec->collect;
     s->command = session_command_text(s, spec);
-    s->x = exec_start(sb->peers->links, s->id, &exec, &exec_ops, s);
+    if (exec.rights && exec.rights->memory)
+        s->limited = limited_start(sb, s->id, &exec, session_on_limited, s);
+    else
+        s->x = exec_start(sb->peers->links, s->id, &exec, &exec_ops, s);
     return s;
 }
 
@@ -295,6 +312,6 @@ void session_detach(struct session *s)
     if (s->x)
         exec_detach(s->x);
     s->ops = NULL;
-    if (s->x || s->again)
+    if (s->x || s->again || s->limited) /* a command that waits for its cgroup is not started any more */
         session_free(s);
 }

@@ -1,10 +1,13 @@
 """Commands with fewer rights than their sandbox: what they cannot do, the same attempts without the layer, and what their limits end."""
 import base64
 import json
+import os
+import threading
 import time
 
 from hutch_test import check, check_equal, check_in, eventually, is_root, skip
 from node_client import ask, create, py, run, sh, start, to_box
+from node import hit
 from shared import shared_node
 
 CLOSED = {"network": "off", "write": "none"}
@@ -261,7 +264,7 @@ def test_what_is_wrong_is_said():
         for text, word in (("no", "must be JSON like"), ("[]", "must be an object"), ('{"net": "off"}', "knows no field 'net'"),
                            ('{"network": "of"}', "\"off\" or \"on\""), ('{"network": true}', "network"), ('{"write": "some"}', "\"none\""),
                            ('{"write": [1]}', "paths of 1 to 4095"), ('{"write": ["a\\u0000b"]}', "is not allowed"), ('{"user": "root"}', "\"own\""),
-                           ('{"timeoutSeconds": 0}', "timeoutSeconds"), ('{"outputBytes": -1}', "outputBytes"), ('{"memoryMB": 64}', "memory of one command"),
+                           ('{"timeoutSeconds": 0}', "timeoutSeconds"), ('{"outputBytes": -1}', "outputBytes"), ('{"memoryMB": 7}', "memoryMB"),
                            (json.dumps({"write": ["/tmp"] * 33}), "at most 32 paths"), ('{"network":"off","network":"on"}', "JSON")):
             r = sh(d, b, "touch /tmp/ran", envs={"HUTCH_RIGHTS": text})
             check(r.code is None and word in str(r.error), (text, r))
@@ -285,6 +288,104 @@ def test_what_is_wrong_is_said():
         check_equal(sh(d, b, "pwd", envs=rights(write=["/tmp"])).text, "/\n")
 
 
+EAT = "p = bytearray(%d << 20)\nfor i in range(0, len(p), 4096): p[i] = 1\nprint('ate')"
+LEAVE = r'''
+import os, sys
+def attempt(name, f):
+    try: f(); print(name, "ok")
+    except OSError as e: print(name, "refused")
+attempt("mount", lambda: os.system("mount -t cgroup2 none /mnt 2>/dev/null || mount -t cgroup -o memory none /mnt 2>/dev/null") == 0 or (_ for _ in ()).throw(OSError()))
+attempt("tree", lambda: os.listdir("/sys/fs/cgroup")[0].index("cgroup") if os.path.exists("/sys/fs/cgroup") and os.listdir("/sys/fs/cgroup") else (_ for _ in ()).throw(OSError()))
+for fd in range(3, 256):
+    attempt("fd %d" % fd, lambda: os.fstat(fd))
+    attempt("init's %d" % fd, lambda: os.open("/proc/1/fd/%d" % fd, os.O_WRONLY))
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        p = bytearray(200 << 20)
+        for i in range(0, len(p), 4096): p[i] = 1
+        open("/tmp/outlived", "w").write("x")
+    os._exit(0)
+os.wait()
+'''
+
+
+def command_groups(keepers):
+    "cgroups of single commands in sandboxes that these keepers made"
+    return [p for p, _, _ in os.walk("/sys/fs/cgroup")
+            if os.path.basename(p).startswith("command-") and os.path.basename(os.path.dirname(p)).split("-")[2] in map(str, keepers)]
+
+
+def limited():
+    return any("memory" in open(os.path.join(p, f)).read() for p, _, files in os.walk("/sys/fs/cgroup") for f in files if f == "cgroup.controllers") or \
+        os.path.exists("/sys/fs/cgroup/memory")
+
+
+def test_memory():
+    "a command has its own limit on memory with all that it started, says when it was reached, and its cgroup goes with its last process"
+    if not is_root() or not limited():
+        return skip("needs the controller memory")
+    with node(COLUMNS[0]) as d:
+        b = create(d)
+        r = py(d, b, EAT % 100, envs=rights(memoryMB=64))
+        check(r.code is None and r.end["death"]["cause"] == "memory_limit" and r.end["death"]["signal"] == 9, r)
+        r = py(d, b, EAT % 100)
+        check_equal((r.code, r.text), (0, "ate\n"), r)  # the control
+        r = py(d, b, EAT % 32, envs=rights(memoryMB=64, network="off"))
+        check_equal((r.code, r.text, "death" in r.end), (0, "ate\n", False), r)
+        # All that it starts counts together, also what left its session.
+        r = sh(d, b, "for i in 1 2 3 4; do setsid -w python3 -c \"$P\" & done; wait", envs={**rights(memoryMB=64), "P": EAT % 40})
+        check_equal(r.end["death"]["cause"], "memory_limit", r)
+        keepers = d.children("keeper")
+        eventually(lambda: not command_groups(keepers), 20, "the cgroups of ended commands are gone")
+        r = sh(d, b, "sleep 307 >/dev/null 2>&1 & echo $!", envs=rights(memoryMB=64))
+        check_equal(r.code, 0, r)
+        check_equal(len(command_groups(keepers)), 1)
+        check_equal(sh(d, b, f"kill {r.text.strip()}").code, 0)
+        eventually(lambda: not command_groups(keepers), 20, "the cgroups of ended commands are gone")
+        # Without a way around: no descriptor, no tree, and a daemon is still in it.
+        r = py(d, b, LEAVE, envs=rights(memoryMB=64), user="root" if COLUMNS[0] == "computer" else "user")
+        check_equal([l for l in r.text.splitlines() if l.endswith(" ok")], [], r)
+        eventually(lambda: not command_groups(keepers), 20, "what it left was ended")
+        check_equal(sh(d, b, "test -e /tmp/outlived").code, 1)
+        # At once, more than wait in init, and above what one sandbox may have.
+        runs = [threading.Thread(target=lambda: got.append(sh(d, b, "sleep 0.2; echo x", envs=rights(memoryMB=16)).text)) for _ in range(24)]
+        got = []
+        for t in runs: t.start()
+        for t in runs: t.join()
+        check_equal(got, ["x\n"] * 24)
+        r = d.cli("exec", "--memory", "64M", b["sandboxID"], "--", "python3", "-c", EAT % 100, check=False)
+        check(r.returncode == 137 and "the command's --memory was used up" in r.stderr, r)
+
+
+def test_memory_of_the_sandbox_is_another():
+    "a command that is killed for the sandbox's memory says so, although it has a limit of its own"
+    if not is_root() or not limited():
+        return skip("needs the controller memory")
+    with shared_node(config=f"sandboxes:\n  privilege: {COLUMNS[0]}\n  memory: 128M\n") as d:
+        b = create(d)
+        r = py(d, b, EAT % 200, envs=rights(memoryMB=1024))
+        check(r.code is None and r.end["death"]["cause"] == "oom", r)
+
+
+def test_memory_groups_after_kills():
+    "keeper and sandbox killed while such a command runs: the next keeper sweeps the cgroup, and the sandbox's end takes it along"
+    if not is_root() or not limited():
+        return skip("needs the controller memory")
+    with node(COLUMNS[0]) as d:
+        b, keepers = create(d), d.children("keeper")  # the sandbox's own cgroup keeps the name of this one
+        r = sh(d, b, "sleep 308 >/dev/null 2>&1 & echo $!", envs=rights(memoryMB=64))
+        check_equal(len(command_groups(keepers)), 1)
+        hit(d, "keeper")
+        check_equal(len(command_groups(keepers)), 1)
+        check_equal(sh(d, b, f"kill {r.text.strip()}").code, 0)
+        eventually(lambda: not command_groups(keepers), 20, "the next keeper sweeps it")
+        sh(d, b, "sleep 309 >/dev/null 2>&1 &", envs=rights(memoryMB=64))
+        check_equal(len(command_groups(keepers)), 1)
+        check_equal(ask(d, "DELETE", f"/sandboxes/{b['sandboxID']}").status, 204)
+        eventually(lambda: not command_groups(keepers), 20, "it ended with the sandbox")
+
+
 def test_cli():
     "hutch exec takes rights away by options, ends with 124 at a limit, and says what a command that failed was not allowed"
     with node("strict") as d:
@@ -298,7 +399,7 @@ def test_cli():
         check(r.returncode == 124 and "its --timeout is reached" in r.stderr, r)
         r = d.cli("exec", "--output-limit", "1k", b, "--", "yes", check=False)
         check(r.returncode == 124 and len(r.stdout) == 1024, r)
-        for options, word in ((("--memory", "64M"), "hutch create --memory 64M"), (("--ro", "--write", "/tmp"), "excludes"), (("--timeout", "x"), "duration"),
+        for options, word in ((("--memory", "7M"), "whole MiB from 8M on"), (("--memory", "x"), "size"), (("--ro", "--write", "/tmp"), "excludes"), (("--timeout", "x"), "duration"),
                               (("--output-limit", "0"), "size"), (("--no-network", "-e", "HUTCH_RIGHTS={}"), "excludes")):
             r = d.cli("exec", *options, b, "--", "true", check=False)
             check(r.returncode == 120 and word in r.stderr, (options, r))

@@ -43,6 +43,11 @@ void keeperc_deadline(struct keeperc *k, const char *id, uint64_t at, keeperc_do
     (void)k, (void)id, (void)at;
     keeper_answer(done, arg, &(uint32_t){KEEPER_OK});
 }
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg)
+{
+    (void)k, (void)id, (void)number, (void)memory;
+    keeper_answer(done, arg, &(uint32_t){KEEPER_OK});
+}
 void keeperc_pause(struct keeperc *k, const char *id, keeperc_done *done, void *arg)
 {
     (void)k, (void)id;

@@ -97,6 +97,10 @@ void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_d
 }
 void keeperc_forget(struct keeperc *kc, const char *id) { (void)kc, (void)id; }
 /* The sandboxes of builds are never paused, and no test here compares them with keeper's or measures them. */
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg)
+{
+    (void)k, (void)id, (void)number, (void)memory, (void)done, (void)arg;
+}
 void keeperc_pause(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
 {
     (void)kc, (void)id, (void)done, (void)arg;

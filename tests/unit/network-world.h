@@ -50,6 +50,10 @@ void keeperc_list(struct keeperc *kc, keeperc_listed *done, void *arg)
     (void)kc;
     done(arg, NULL, 0);
 }
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg)
+{
+    (void)k, (void)id, (void)number, (void)memory, (void)done, (void)arg;
+}
 void keeperc_pause(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
 {
     (void)kc, (void)id;

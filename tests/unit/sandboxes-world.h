@@ -120,6 +120,10 @@ void keeperc_deadline(struct keeperc *kc, const char *id, uint64_t at, keeperc_d
     k.deadline = at;
     done(arg, &r);
 }
+void keeperc_limit(struct keeperc *k, const char *id, uint64_t number, uint64_t memory, keeperc_done *done, void *arg)
+{
+    (void)k, (void)id, (void)number, (void)memory, (void)done, (void)arg;
+}
 void keeperc_pause(struct keeperc *kc, const char *id, keeperc_done *done, void *arg)
 {
     (void)kc;

@@ -599,6 +599,86 @@ static void a_limit_that_cannot_be_had_is_an_error_with_its_remedy(void **state)
     assert_int_equal(err.code, ERR_POLICY);
 }
 
+/* --- groups below a leaf ------------------------------------------------------------------------------------------ */
+
+/* Joins with no privileges of its own, as a command inside does. */
+static int join_and_eat(void *arg)
+{
+    const struct cgroup_sub *s = arg;
+    if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+        return 2;
+    return write(s->enter, "0", 1) != 1 ? 3 : eat_64_mib(NULL);
+}
+
+static int join_and_leave_a_daemon(void *arg)
+{
+    const struct cgroup_sub *s = arg;
+    if (write(s->enter, "0", 1) != 1)
+        return 3;
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)setsid();
+        return wait_for_ever(NULL);
+    }
+    return pid < 0;
+}
+
+static void a_group_of_one_command_has_its_own_limit(void **state)
+{
+    (void)state;
+    struct cgroup cg;
+    struct cgroup_sub s;
+    struct err err = {0};
+    char text[512] = "";
+    make(&(struct cgroup_limits){.memory = 256 * MIB}, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_INNER, &cg);
+    pid_t other = start_in(&cg, wait_for_ever, NULL);
+    assert_int_equal(cgroup_sub_make(&cg, 7, 24 * MIB, &s, &err), 0);
+    assert_int_equal(cgroup_sub_sweep(&cg), 1); /* new: its process is on its way */
+    int status = wait_for(start_in(&cg, join_and_eat, &s));
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_true(pread(s.events, text, sizeof text - 1, 0) > 0);
+    assert_non_null(strstr(text, "oom_kill "));
+    assert_null(strstr(text, "oom_kill 0")); /* v2 counts a victim again when it ends the rest of its group */
+    status = wait_for(start_in(&cg, eat_64_mib, NULL)); /* beside it there is room */
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    unsigned left = 1;
+    AWAIT ((left = cgroup_sub_sweep(&cg)) == 0) /* used, and its last process has ended */
+        nap_ms(1);
+    assert_int_equal(left, 0);
+    status = wait_for(start_in(&cg, join_and_eat, &s));
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3); /* gone: there is no way into another one */
+    cgroup_sub_close(&s);
+
+    assert_int_equal(cgroup_sub_make(&cg, 8, 24 * MIB, &s, &err), 0);
+    status = wait_for(start_in(&cg, join_and_leave_a_daemon, &s));
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(cgroup_sub_sweep(&cg), 1); /* what a command left is still limited */
+    cgroup_sub_close(&s);
+    assert_int_equal(cgroup_kill(&cg, AWAIT_MS, &err), 0);
+    assert_true(WIFSIGNALED(wait_for(other)));
+    destroy(&cg);
+}
+
+static void a_leaf_takes_its_empty_groups_along(void **state)
+{
+    (void)state;
+    struct cgroup cg, none = CGROUP_INIT;
+    struct cgroup_sub s[2];
+    struct err err = {0};
+    make(&(struct cgroup_limits){.memory = 256 * MIB}, CGROUP_ACCOUNT | CGROUP_KILL | CGROUP_INNER, &cg);
+    for (uint64_t i = 0; i < 2; i++)
+        assert_int_equal(cgroup_sub_make(&cg, i + 1, 24 * MIB, &s[i], &err), 0);
+    assert_int_equal(cgroup_sub_sweep(&cg), 2);
+    for (int i = 0; i < 2; i++)
+        cgroup_sub_close(&s[i]);
+    destroy(&cg);
+    assert_int_equal(cgroup_sub_make(&none, 1, 24 * MIB, &s[0], &err), -1);
+    assert_int_equal(err.code, ERR_HOST);
+    assert_non_null(strstr(err.msg, "memory"));
+    assert_int_equal(cgroup_sub_sweep(&none), 0);
+}
+
 static void sweep_takes_dead_owners_leaves_only(void **state)
 {
     (void)state;
@@ -885,6 +965,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_saved_cgroup_is_ended_by_another_process),
         cmocka_unit_test(load_refuses_what_is_not_a_leaf_of_ours),
         cmocka_unit_test(a_limit_that_cannot_be_had_is_an_error_with_its_remedy),
+        cmocka_unit_test(a_group_of_one_command_has_its_own_limit),
+        cmocka_unit_test(a_leaf_takes_its_empty_groups_along),
         cmocka_unit_test(sweep_takes_dead_owners_leaves_only),
         cmocka_unit_test(a_user_without_delegation_gets_nothing_and_is_told_why),
         cmocka_unit_test(a_delegated_v2_subtree_serves_an_ordinary_user),

@@ -63,12 +63,25 @@ static void test_good_requests(void **state)
 static void test_refused_requests(void **state)
 {
     struct keeper_create c = good();
+    struct keeper_limit l = {
+        .head = {.version = KEEPER_VERSION, .type = KEEPER_LIMIT}, .id = "x", .number = 1, .memory = 64 << 20};
     struct keeper_deadline d = {.head = {.version = KEEPER_VERSION, .type = KEEPER_DEADLINE}, .id = "x"};
     (void)state;
     refused(&c, 3, "no head");
     refused(&c, sizeof c - 1, "bytes");
     refused(&c, sizeof c + 1, "bytes");
     refused(&d, sizeof d, "deadline_ms");
+    union keeper_request q;
+    struct err err;
+    assert_int_equal(keeper_request_parse(&l, sizeof l, &q, &err), 0);
+    l.memory = 1 << 20;
+    refused(&l, sizeof l, "memory");
+    l.memory = 64 << 20;
+    l.number = 0;
+    refused(&l, sizeof l, "number");
+    l.number = 1;
+    l.id[0] = '/';
+    refused(&l, sizeof l, "id");
     c.head.version = KEEPER_VERSION - 1;
     refused(&c, sizeof c, "version");
     c = good();

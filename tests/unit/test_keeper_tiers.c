@@ -42,8 +42,8 @@ static void test_absent_operations_have_their_own_names(void **state)
 
 static void test_what_keeper_does_itself_in_a_container(void **state)
 {
-    static const enum tier_operation does[] = {TIER_START, TIER_ADOPT, TIER_FREEZE,
-                                               TIER_KILL,  TIER_USAGE, TIER_NETWORK};
+    static const enum tier_operation does[] = {TIER_START, TIER_ADOPT,   TIER_FREEZE, TIER_KILL,
+                                               TIER_USAGE, TIER_NETWORK, TIER_LIMIT,  TIER_SWEEP};
     unsigned n = 0;
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(does); i++)

@@ -128,6 +128,8 @@ static int parse(uint16_t type, const struct init_rights *rights, const char *cm
     static unsigned char body[8192];
     const char *const none[] = {NULL};
     struct wire_out o = {.p = body, .cap = sizeof body};
+    if (type == INIT_SPAWN_LIMITED)
+        wire_put_u64(&o, 7);
     if (rights)
         init_put_rights(&o, rights);
     wire_put_str(&o, cmd);
@@ -173,6 +175,9 @@ static void message(void **state)
         assert_int_equal(parse(INIT_SPAWN_RIGHTS, &wrong[i], "x"), -1);
         assert_int_equal(request.code, INIT_INVALID);
     }
+    assert_int_equal(parse(INIT_SPAWN_LIMITED, &r, "x"), 0); /* its cgroup's number comes first */
+    assert_true(request.has_rights && request.group == 7 && request.rights.nwrite == 2);
+    assert_int_equal(parse(INIT_SPAWN_LIMITED, NULL, "x"), -1);
     /* What an init says of a request that it is too old for: so does one from before INIT_SPAWN_RIGHTS. */
     assert_int_equal(parse(INIT_TYPE_MAX, NULL, "x"), -1);
     assert_int_equal(request.code, INIT_STATE);
@@ -188,11 +193,12 @@ static void read_right(void **state)
     struct err err;
     assert_int_equal(rights_read_text("x",
                                       "{\"network\":\"off\",\"write\":[\"/w\",\"out\"],\"user\":\"own\","
-                                      "\"timeoutSeconds\":3,\"outputBytes\":9}",
+                                      "\"timeoutSeconds\":3,\"outputBytes\":9,\"memoryMB\":8}",
                                       &r, &err),
                      0);
     const struct exec_rights *e = rights_of(&r);
     assert_true(e && e->no_network && e->limit_write && e->own_user && e->time_ms == 3000 && e->output_max == 9);
+    assert_true(e->memory == 8U << 20);
     assert_string_equal(e->write[1], "out");
     assert_null(e->write[2]);
     rights_done(&r);
@@ -221,7 +227,9 @@ static void read_wrong(void **state)
         {"{\"write\":[\"\"]}", "1 to 4095"},
         {"{\"timeoutSeconds\":1.5}", "timeoutSeconds"},
         {"{\"outputBytes\":0}", "outputBytes"},
-        {"{\"memoryMB\":1}", "only that of a sandbox"},
+        {"{\"memoryMB\":7}", "memoryMB"},
+        {"{\"memoryMB\":1.5}", "memoryMB"},
+        {"{\"memoryMB\":1073741825}", "memoryMB"},
     };
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         struct rights r;

@@ -1,5 +1,5 @@
-/* exec-rights.c - hutch exec --no-network, --ro, --write, --timeout, --output-limit, --own-user: what one command may less than
- * its sandbox. */
+/* exec-rights.c - hutch exec --no-network, --ro, --write, --timeout, --output-limit, --memory, --own-user: what one command
+ * may less than its sandbox. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +12,10 @@
 static int rights_add_limits(const struct exec_rights_options *o, json_t *j, struct err *err)
 {
     uint64_t ms = 0, bytes = 0;
-    if (o->memory)
-        return err_set(
-            err, ERR_USAGE, 0,
-            "exec: the memory of one command cannot be limited, only that of a sandbox: hutch create --memory %.20s",
-            o->memory);
+    uint64_t memory = 0;
+    if (o->memory && (!num_size(o->memory, &memory) || memory < (8U << 20) || memory % (1U << 20)))
+        return err_set(err, ERR_USAGE, 0,
+                       "exec: --memory '%.40s' is not a size of whole MiB from 8M on, like 512M or 2G", o->memory);
     if (o->timeout && (!num_duration(o->timeout, &ms) || ms < 1000 || ms % 1000))
         return err_set(err, ERR_USAGE, 0, "exec: --timeout '%.40s' is not a duration of whole seconds like 30s or 5m",
                        o->timeout);
@@ -24,6 +23,8 @@ static int rights_add_limits(const struct exec_rights_options *o, json_t *j, str
         return err_set(err, ERR_USAGE, 0, "exec: --output-limit '%.40s' is not a size like 64k or 1M", o->output_limit);
     if (ms)
         (void)json_object_set_new(j, "timeoutSeconds", json_integer((json_int_t)(ms / 1000)));
+    if (memory)
+        (void)json_object_set_new(j, "memoryMB", json_integer((json_int_t)(memory >> 20)));
     if (bytes)
         (void)json_object_set_new(j, "outputBytes", json_integer((json_int_t)bytes));
     return 0;

@@ -32,6 +32,7 @@ struct session {
     int code;          /* exit code, -1 until the end */
     const char *limit; /* the option whose limit ended it; NULL: none */
     bool oom;          /* the sandbox ran out of memory, which killed it or a process of it */
+    bool own_oom;      /* it ran out of its own */
     int hung_up;       /* the signal, or SIGHUP, after which our terminal is gone; 0 */
 };
 
@@ -210,6 +211,7 @@ static int exec_on_event(struct session *s, const json_t *m, struct err *err)
         s->code = end_code(end);
         const char *cause = field_text(json_object_get(end, "death"), "cause");
         s->oom = strcmp(cause, "oom") == 0;
+        s->own_oom = strcmp(cause, "memory_limit") == 0;
         s->limit = strcmp(cause, "time_limit") == 0     ? "--timeout"
                    : strcmp(cause, "output_limit") == 0 ? "--output-limit"
                                                         : NULL;
@@ -377,6 +379,8 @@ int exec_in_sandbox(const struct api *api, const struct exec_request *q, struct 
             "hutch: the sandbox ran out of memory (%lu MiB), and a process of this command was killed; `hutch create "
             "--memory SIZE` gives more\n",
             api->memory_mb);
+    if (s.own_oom)
+        (void)fprintf(stderr, "hutch: a process of this command was killed: the command's --memory was used up\n");
     if (s.limit)
         (void)fprintf(stderr, "hutch: the command and what it started were ended: its %s is reached\n", s.limit);
     return s.limit ? EXEC_LIMIT_CODE : s.code;
@@ -410,8 +414,9 @@ int cmd_exec(int argc, char **argv)
         "      --own-user        it runs as a user of its own, apart from all others\n"
         "      --timeout TIME    after it (30s, 5m) the command and all that it started end: exit code 124\n"
         "      --output-limit SIZE  the same after so much output (64k, 1M)\n"
+        "      --memory SIZE     it and all that it started have so much memory (512M); what needs more is killed\n"
         "      --url URL         the node (docs/remote.md)\n\n"
-        "The six options before the last hold for the command and its children, and leave it no way back: sudo does "
+        "The seven options before the last hold for the command and its children, and leave it no way back: sudo does "
         "not work.\n\n"
         "examples:\n"
         "  hutch exec --no-network --write /tmp $id -- ./untrusted\n"

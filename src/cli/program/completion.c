@@ -56,7 +56,7 @@ static const struct word commands[] = {
     {"info", "everything about a sandbox", WORD_ID NODE},
     {"exec", "run a command in a sandbox",
      WORD_ID "--stdin --tty --detach --env --workdir --chdir --user --no-network --ro --write --own-user --timeout "
-             "--output-limit" NODE},
+             "--output-limit --memory" NODE},
     {"code", "run code in a sandbox's interpreter",
      WORD_ID "--code --language --context --env --timeout --images --output" NODE},
     {"shell", "a terminal in a sandbox", WORD_ID "--user" NODE},

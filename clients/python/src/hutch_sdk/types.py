@@ -724,6 +724,8 @@ class Rights(TypedDict):
     user: NotRequired[Literal["own", "same"]]
     timeoutSeconds: NotRequired[int]
     outputBytes: NotRequired[int]
+    # memory of the command and all that it starts, within that of the sandbox
+    memoryMB: NotRequired[int]
 
 
 class Sandbox(TypedDict):
