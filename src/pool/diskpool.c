@@ -129,7 +129,10 @@ int diskpool_open_root(int state, struct diskpool *p, struct err *err)
     struct btrfs_head head;
     struct stat st;
     if (loopdev_attach(p->img, LOOPDEV_DIRECT, &p->dev, err) < 0 || loopdev_resized(&p->dev, err) < 0)
-        return -1;
+        return err_wrap(err,
+                        "the pool %s/" POOL_FILE " needs a loop device (`modprobe loop`; in a container: give it "
+                        "/dev/loop-control and /dev/loop*)",
+                        diskpool_path(state));
     p->mount = btrfs_mount(p->dev.path);
     if (p->mount < 0)
         return diskpool_fail_mount(state, p, errno, err);

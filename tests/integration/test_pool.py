@@ -39,8 +39,8 @@ def nothing_left(d):
 
 
 @contextlib.contextmanager
-def pool_node(templates, size="2GiB", disk="1GiB", config=None, home=None):
-    d = Daemon(config=config or POOL.format(size=size, disk=disk), templates=templates, home=home)
+def pool_node(templates, size="2GiB", disk="1GiB", config=None, home=None, base=False):
+    d = Daemon(config=config or POOL.format(size=size, disk=disk), templates=templates, home=home, base=base)
     try:
         with d:
             yield d

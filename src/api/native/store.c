@@ -150,12 +150,15 @@ static bool native_store_read_usage(int fd, struct layers_usage *ret)
     return n == (ssize_t)sizeof *ret;
 }
 
+/* With `auto` and no pool, keeper chooses the driver. */
 static void native_store_add_files(struct json *j, const struct api *api)
 {
     if (!api->files_driver)
         return;
+    const struct state_ability a = state_ability(api->sandboxes);
+    bool chosen = strcmp(api->files_driver, "auto") == 0 && a.driver[0];
     json_obj(j, "files");
-    json_str(j, "driver", api->files_driver);
+    json_str(j, "driver", chosen ? a.driver : api->files_driver);
     json_str(j, "why", api->files_why ? api->files_why : "");
     json_end_obj(j);
 }
