@@ -140,12 +140,12 @@ def test_work():
 def test_resize():
     "amid grow and shrink: the pool has the old size or the new one, all files, and the next grow and shrink work"
     needs_pool()
-    rounds, seed = (40, time.time_ns()) if SOAK else (6, 2)
+    rounds, seed = (40, time.time_ns()) if SOAK else (4, 2)
     dice = random.Random(seed)
     print(f"seed {seed}")
     with small_templates() as templates, pool_node(templates, size="2GiB", disk="1GiB") as d:
         box = a_box(d, timeout=36000)
-        sum_ = sh(d, box, "cd /home/user; head -c 150000000 /dev/urandom > data; echo kept > f; sync; sha256sum < data").text
+        sum_ = sh(d, box, "cd /home/user; head -c 60000000 /dev/urandom > data; echo kept > f; sync; sha256sum < data").text
         env = {**os.environ, "HUTCH_STATE": str(d.state)}
         for i in range(rounds):
             # New data beyond the small size: shrinking has to move it.
