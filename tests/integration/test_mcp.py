@@ -9,7 +9,7 @@ from daemon import lives
 from hutch_test import SOAK, check, check_equal, check_in, eventually
 from internet import Internet
 from node import needs_root, node
-from node_client import ask
+from node_client import ask, memory
 from small import small_templates
 
 MODERN = "2026-07-28"
@@ -203,6 +203,32 @@ def cancel(d, session=""):
     a = ask(d, "POST", "/mcp", {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}},
             headers={"Mcp-Session-Id": session} if session else {})
     check_equal(a.status, 202, a)
+
+
+def test_large_bodies_give_their_memory_back():
+    "what front holds for large messages that arrive together is given back after them"
+    needs_root()
+    with node() as (d, _):
+        front = d.children("front")[0]
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run", "arguments": {"sandbox": "x", "command": "y" * ((4 << 20) - 4096)}}}
+
+        def burst(n):
+            sent = [threading.Thread(target=lambda: codes.append(ask(d, "POST", "/mcp", message).status)) for _ in range(n)]
+            for t in sent:
+                t.start()
+            for t in sent:
+                t.join()
+        codes = []
+        burst(1)
+        before = memory(front)
+        burst(16)  # 64 MiB together
+        check_equal(codes, [200] * 17)
+        eventually(lambda: memory(front) < before + (32 << 20), 20, f"front had {before >> 20} MiB before")
+        # The same of bodies of the API, which are refused after they were read.
+        body = {"metadata": {"a": "b" * ((1 << 20) - 4096)}}
+        for _ in range(48):
+            check_equal(ask(d, "POST", "/v1/sandboxes", body).status // 100, 4)
+        eventually(lambda: memory(front) < before + (32 << 20), 20, f"front had {before >> 20} MiB before requests of the API")
 
 
 def test_progress_and_cancel():
