@@ -205,6 +205,45 @@ def cancel(d, session=""):
     check_equal(a.status, 202, a)
 
 
+def test_prompts_and_completion():
+    "prompts carry their arguments as they are, wrong ones are refused, and ids are completed of one's own sandboxes only"
+    needs_root()
+    with node() as (d, _):
+        box = good(d, "create_sandbox", template="host", timeout_s=600)["sandbox"]
+        can = rpc(d, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}).json["result"]["capabilities"]
+        check_equal((can["prompts"], can["completions"], "logging" in can), ({}, {}, False))
+        names = [p["name"] for p in rpc(d, "prompts/list").json["result"]["prompts"]]
+        check_equal(names, ["run_untrusted", "try_change", "explain_denials"])
+        for modern in (False, True):
+            def get(name, modern=modern, **args):
+                return rpc(d, "prompts/get", {"name": name, "arguments": args}, modern=modern).json
+            r = get("run_untrusted", command="echo {sandbox} {command}\n")["result"]["messages"]
+            check(len(r) == 1 and r[0]["role"] == "user" and r[0]["content"]["text"].endswith("\n\necho {sandbox} {command}\n"), r)
+            check_in('{"network":"off","write":"none"', r[0]["content"]["text"])
+            check_in("create_sandbox", r[0]["content"]["text"])
+            r = get("explain_denials", sandbox=box)["result"]["messages"][0]["content"]["text"]
+            check_in(f"hutch://sandboxes/{box}/log", r)
+            for name, args, word in (("nothing", {}, "no such prompt"), ("try_change", {"sandbox": box}, "'task' is missing"),
+                                     ("run_untrusted", {"command": 7}, "must be a string"), ("run_untrusted", {"command": "x", "z": ""}, "no argument 'z'"),
+                                     ("run_untrusted", {"command": "x" * 16385}, "16 KiB"), ("run_untrusted", {"command": "a\0b"}, "")):
+                a = get(name, **args)
+                check(a["error"]["code"] in (-32602, -32700, -32600) and word in a["error"]["message"], (name, args, a))
+
+        def complete(ref, name, value, key=None):
+            return rpc(d, "completion/complete", {"ref": ref, "argument": {"name": name, "value": value}}, key=key).json
+        prompt, place = {"type": "ref/prompt", "name": "try_change"}, {"type": "ref/resource", "uri": "hutch://sandboxes/{sandbox}/log"}
+        for ref in (prompt, place):
+            check_equal(complete(ref, "sandbox", box[:4])["result"]["completion"], {"values": [box], "total": 1, "hasMore": False})
+            check_equal(complete(ref, "sandbox", "!")["result"]["completion"]["values"], [])
+        check_equal(complete(prompt, "task", "")["result"]["completion"]["values"], [])
+        for ref in ({"type": "ref/prompt", "name": "x"}, {"type": "ref/resource", "uri": "x"}, {"type": 7}, None, []):
+            check_equal(complete(ref, "sandbox", "")["error"]["code"], -32602, ref)
+        check_equal(rpc(d, "completion/complete", {"ref": prompt, "argument": {"name": 1}}).json["error"]["code"], -32602)
+        check_equal(ask(d, "POST", "/v1/tenants", {"id": "other", "name": "o"}).status, 201)
+        key = ask(d, "POST", "/v1/keys", {"tenant": "other", "name": "other", "scopes": ["sandboxes"]}).json["key"]
+        check_equal(complete(prompt, "sandbox", "", key=key)["result"]["completion"]["values"], [], "another tenant's")
+
+
 def test_large_bodies_give_their_memory_back():
     "what front holds for large messages that arrive together is given back after them"
     needs_root()

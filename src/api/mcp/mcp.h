@@ -139,6 +139,10 @@ json_t *mcp_form(const char *message, json_t *properties, json_t *required);
 /* Asks the person for a yes, in both eras: `told` gets {"action": "accept" | "decline" | "cancel"}, or NULL. */
 void mcp_confirm(struct mcp_call *k, const char *message, void (*told)(struct mcp_call *k, json_t *result));
 
+/* prompts.c. False: there is no such prompt of ours. */
+bool mcp_own_prompt(struct mcp_call *k, const char *name, json_t *args);
+void mcp_complete(struct mcp_call *k);
+
 /* methods.c */
 void mcp_dispatch(struct mcp_call *k);
 

@@ -53,13 +53,9 @@ static json_t *mcp_instructions(const struct mcp_call *k)
 
 static json_t *mcp_capabilities(enum mcp_era era)
 {
-    json_t *prompts = mcp_entries("prompts");
-    json_t *caps = json_pack("{s:{},s:{}}", "tools", "resources");
-    bool more = json_array_size(prompts) > 0;
-    json_decref(prompts);
-    if (more) {
+    json_t *caps = json_pack("{s:{},s:{},s:{},s:{}}", "tools", "resources", "prompts", "completions");
+    if (mcp_more.prompt) { /* the product's lists never change */
         (void)json_object_set_new(caps, "prompts", json_pack("{s:b}", "listChanged", 1));
-        (void)json_object_set_new(caps, "completions", json_object());
         (void)json_object_set_new(caps, "tools", json_pack("{s:b}", "listChanged", 1));
     }
     for (size_t i = 0; mcp_more.capabilities && mcp_more.capabilities[i] && era == MCP_LEGACY; i++)
@@ -112,13 +108,11 @@ static void mcp_prompts_list(struct mcp_call *k) { mcp_answer_list(k, "prompts")
 static void mcp_prompts_get(struct mcp_call *k)
 {
     const char *name = json_string_value(json_object_get(k->m.params, "name"));
-    if (!name || !mcp_more.prompt || !mcp_more.prompt(k, name, json_object_get(k->m.params, "arguments")))
-        mcp_refuse(k, 200, MCP_BAD_PARAMS, NULL, "there is no such prompt; prompts/list shows those there are");
-}
-
-static void mcp_complete(struct mcp_call *k)
-{
-    mcp_answer(k, json_pack("{s:{s:[],s:i,s:b}}", "completion", "values", "total", 0, "hasMore", 0));
+    json_t *args = json_object_get(k->m.params, "arguments");
+    for (size_t i = 0; name && i < ARRAY_LEN(sets); i++)
+        if (sets[i]->prompt && sets[i]->prompt(k, name, args))
+            return;
+    mcp_refuse(k, 200, MCP_BAD_PARAMS, NULL, "there is no such prompt; prompts/list shows those there are");
 }
 
 enum { LEGACY = 1, MODERN = 2 };

@@ -31,8 +31,11 @@ static const struct mcp_tool tools[] = {
     {"expose_port", mcp_expose_port, API_CHANGES, false},
     {"request_grant", mcp_request_grant, API_CHANGES, true},
 };
-const struct mcp_set mcp_own = {
-    .json = mcp_tools_json, .json_size = &mcp_tools_json_size, .tools = tools, .ntools = ARRAY_LEN(tools)};
+const struct mcp_set mcp_own = {.json = mcp_tools_json,
+                                .json_size = &mcp_tools_json_size,
+                                .tools = tools,
+                                .ntools = ARRAY_LEN(tools),
+                                .prompt = mcp_own_prompt};
 
 /* Those that stop a sandbox for a moment while its files are looked at. */
 static const char *const freezing[] = {"fork", "snapshot", "undo", "try", "commit"};
