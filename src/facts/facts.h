@@ -1,7 +1,7 @@
 /* facts.h - the facts of a cluster: small values under names, in an engine that all its processes share.
  *
- * One machine has its facts in SQLite (facts_sqlite_open). Every engine keeps the same promises, and one suite of tests
- * runs over any of them (tests/unit/facts-suite.c):
+ * One machine has its facts in SQLite (facts_sqlite_open), a cluster in etcd (facts_etcd_open). Every engine keeps the
+ * same promises, and one suite of tests runs over any of them (tests/unit/facts-suite.c):
  *
  *  1. Every change has a revision, a number that grows. A change tests some facts and writes some: all of it or
  *     nothing.
@@ -82,6 +82,17 @@ struct facts;
  * to do. */
 #define FACTS_FILE "facts.db"
 int facts_sqlite_open(struct loop *l, int dir, const char *shown, struct facts **ret, struct err *err);
+/* Keeps facts in etcd, 3.4 or newer, through its JSON gateway. Nothing is asked while it opens: an engine that cannot be
+ * reached answers FACTS_DOWN. All is copied. Errors: ERR_USAGE, ERR_SETUP. */
+#define FACTS_ETCD_PREFIX "hutch/"
+struct facts_etcd {
+    const char *urls;            /* "https://a:2379,https://b:2379", up to 16 */
+    const char *prefix;          /* before all keys; NULL: FACTS_ETCD_PREFIX. Several clusters may share an etcd */
+    const char *authorities;     /* https: PEM, the only ones that are trusted; NULL: the system's */
+    const char *cert, *key;      /* https: paths of our own; NULL: none */
+    const char *user, *password; /* NULL: none */
+};
+int facts_etcd_open(struct loop *l, const struct facts_etcd *spec, struct facts **ret, struct err *err);
 /* Frees all watches. SQLite: writes first what waits. NULL is fine. */
 void facts_close(struct facts *f);
 /* For messages: "SQLite in /var/lib/hutch". Borrowed. */

@@ -16,6 +16,9 @@ enum blocking_tls_when { BLOCKING_TLS_NOW, BLOCKING_TLS_ON_DEMAND };
  * SSL_CTX_free(). */
 int blocking_tls_new(const char *authorities, enum blocking_tls_when when, SSL_CTX **ret, struct err *err);
 
+/* The name or address that the certificate must have; SNI for names only. False: it cannot be one. */
+bool blocking_tls_expect(SSL *ssl, const char *host);
+
 /* Why a handshake failed. */
 struct blocking_tls_trouble {
     long verify; /* X509_V_..., if the certificate was refused */

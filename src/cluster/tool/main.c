@@ -17,7 +17,8 @@ static const char usage[] =
     "\n";
 static const char examples[] = "\n"
                                "examples:\n"
-                               "  mkdir facts && hutch cluster check --engine sqlite:facts\n";
+                               "  mkdir facts && hutch cluster check --engine sqlite:facts\n"
+                               "  hutch cluster check --engine http://127.0.0.1:2379\n";
 
 static int main_fail(const struct err *err)
 {

@@ -14,8 +14,9 @@ int cluster_main(int argc, char **argv);
 #define ENGINE_SQLITE "sqlite:" /* before a directory */
 
 struct engine {
-    const char *url; /* "sqlite:DIR"; borrowed from argv */
-    int dir;         /* of it; -1: none */
+    const char *url; /* "sqlite:DIR", or URLs of etcd. All texts: borrowed from argv, NULL if they are not given */
+    const char *prefix, *ca, *cert, *key, *user, *password_file;
+    int dir; /* of "sqlite:"; -1: none */
 };
 #define ENGINE_INIT \
     {               \
