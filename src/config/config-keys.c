@@ -11,7 +11,7 @@
 
 const char *const config_enforcement[] = {"required", "best-effort", NULL};
 const char *const config_privilege[] = {"computer", "strict", NULL};
-const char *const config_drivers[] = {"auto", "pool", "tmpfs", "btrfs", "reflink", "layers", "image", NULL};
+const char *const config_drivers[] = {"auto", "pool", "tmpfs", "btrfs", "layers", NULL};
 const char *const config_levels[] = {"error", "warn", "info", "debug", NULL};
 const char *const config_base[] = {"auto", "slim", "off", NULL};
 const char *const config_sync[] = {"off", "interval", "each", NULL};
@@ -56,7 +56,7 @@ const struct config_key config_keys[] = {
     {"sandboxes.memory", KEY_SIZE, AT(default_memory), 16 * MIB, 16 * TIB, "2GiB", NULL,
      "memory of one sandbox; with the driver tmpfs, files written inside count too"},
     {"sandboxes.disk", KEY_SIZE, AT(default_disk), MIB, 64 * TIB, "1GiB", NULL,
-     "bytes one sandbox may write. Without it 10GiB where sandboxes write to a disk (pool, btrfs, reflink, layers)"},
+     "bytes one sandbox may write. Without it 10GiB where sandboxes write to a disk (pool, btrfs, layers)"},
     {"sandboxes.inodes", KEY_U64, AT(default_inodes), 1000, 1000000000, "200000", NULL, "files one sandbox may make"},
     {"sandboxes.pids", KEY_U32, AT(default_pids), 8, 1000000, "512", NULL, "processes and threads of one sandbox"},
     {"sandboxes.open_files", KEY_U32, AT(default_open_files), 64, 1048576, "4096", NULL,

@@ -165,6 +165,15 @@ static int config_set_word(struct config *c, const struct config_key *k, const c
 {
     _cleanup_buf_ struct buf list = {0};
     size_t n = 0, found = SIZE_MAX;
+    bool files = strcmp(k->name, "files") == 0;
+    if (files && strcmp(text, "reflink") == 0)
+        text = "layers"; /* which shares content where the file system can */
+    if (files && strcmp(text, "image") == 0)
+        return config_fail(
+            w,
+            "%s: \"image\" is gone: a sandbox has no image of its own any more. Write \"pool\", which takes "
+            "the store along when no sandbox lives, or \"tmpfs\"; sandboxes that live go on in their images",
+            k->name);
     for (; k->words[n]; n++) {
         if (strcmp(k->words[n], text) == 0)
             found = n;
@@ -529,7 +538,7 @@ void config_done(struct config *c)
 
 void config_settle_disk(struct config *c, const char *driver)
 {
-    static const char *const disks[] = {"btrfs", "reflink", "layers"};
+    static const char *const disks[] = {"btrfs", "layers"};
     bool disk = false;
     for (size_t i = 0; driver && i < ARRAY_LEN(disks); i++)
         disk |= strcmp(driver, disks[i]) == 0;

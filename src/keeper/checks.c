@@ -1,7 +1,7 @@
-/* checks.c - makes and checks the images of a sandbox before it starts.
+/* checks.c - checks the images of a sandbox's volumes before it starts.
  *
- * mkfs.ext4 takes a moment, e2fsck may take long. So children do it, a few at a time, while keeper answers other
- * clients; the create continues when the child has ended. A check runs to its end even if its create was given up: the
+ * e2fsck may take long. So children do it, a few at a time, while keeper answers other clients; the create continues
+ * when the child has ended. A check runs to its end even if its create was given up: the
  * next create finds it done. Children die with keeper.
  *
  * Another process may hold the image of a volume while it copies it. No child waits for that, or all of the few
@@ -23,48 +23,30 @@
 #include "keeper/keeper-int.h"
 
 enum { CHILD_FD = 64, CHILD_BUSY = 2 /* its exit status */, RETRY_MS = 100 };
-static const struct upper_info images = {.kind = UPPER_IMAGE, .quota = UPPER_QUOTA_IMAGE};
 
 /* The work of one child, which does not see keeper's tables. */
 struct work {
     struct keeper_create ask;
-    bool upper; /* make the image of its writable layer */
-    int uppers, volumes;
+    int volumes;
 };
-
-static bool wants_image(const struct keeper *k, const struct keeper_create *c)
-{
-    struct upper_info info;
-    struct err ignored = {0};
-    return strcmp(c->template, "host") != 0 && uppers_probe(k, c->driver, &info, &ignored) == 0 &&
-           info.kind == UPPER_IMAGE;
-}
 
 bool checks_needed(const struct keeper *k, const struct keeper_create *c)
 {
     for (uint32_t i = 0; i < c->nvolumes; i++)
         if (upper_image_unready(k->common->layers.volumes, c->volume[i].id))
             return true;
-    return wants_image(k, c);
+    return false;
 }
 
 /* --- the child ---------------------------------------------------------------------------------------------------- */
 
-/* 1: another process holds a volume. Volumes come first: no record names the new layer yet, so it must not become old
- * enough for a collection (stock/gc.c). */
+/* 1: another process holds a volume. */
 static int check_prepare(const struct work *w, struct err *err)
 {
-    struct err ignored = {0};
     for (uint32_t i = 0; i < w->ask.nvolumes; i++) {
         int r = upper_image_check(w->volumes, w->ask.volume[i].id, err);
         if (r != 0)
             return r > 0 ? 1 : err_wrap(err, "volume %s", w->ask.volume[i].id);
-    }
-    if (w->upper) {
-        (void)upper_remove(w->uppers, w->ask.id,
-                           &ignored); /* left by a sandbox of that name from an earlier run of this node */
-        if (upper_prepare(&images, w->uppers, w->ask.id, w->ask.disk, w->ask.inodes, err) < 0)
-            return err_wrap(err, "set-up failed at mounts: make the upper layer");
     }
     return 0;
 }
@@ -72,7 +54,7 @@ static int check_prepare(const struct work *w, struct err *err)
 static _Noreturn void check_child_main(struct work *w, int said, pid_t parent)
 {
     struct err err = {0};
-    int fds[] = {w->uppers, w->volumes, said};
+    int fds[] = {w->volumes, said};
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)prctl(PR_SET_NAME, "hutch-check", 0, 0, 0);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) /* out of the way first */
@@ -83,14 +65,13 @@ static _Noreturn void check_child_main(struct work *w, int said, pid_t parent)
             _exit(1);
     (void)fd_close_range(3, CHILD_FD - 1, 0);
     (void)fd_close_range(CHILD_FD + ARRAY_LEN(fds), ~0U, 0);
-    w->uppers = fds[0];
-    w->volumes = fds[1];
+    w->volumes = fds[0];
     if (getppid() != parent)
         _exit(1);
     int r = check_prepare(w, &err);
     if (r >= 0)
         _exit(r > 0 ? CHILD_BUSY : 0);
-    (void)write(fds[2], &err, sizeof err);
+    (void)write(fds[1], &err, sizeof err);
     _exit(1);
 }
 
@@ -100,8 +81,7 @@ static int check_launch(struct keeper *k, struct check *c)
 {
     static struct work w; /* not in keeper's tables, which a child does not see */
     int said[2];
-    w = (struct work){c->ask, wants_image(k, &c->ask), k->common->layers.uppers, k->common->layers.volumes};
-    uppers_size(k, &w.ask);
+    w = (struct work){c->ask, k->common->layers.volumes};
     upper_image_outside(getppid());
     if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
@@ -111,7 +91,6 @@ static int check_launch(struct keeper *k, struct check *c)
     (void)close(said[1]);
     int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd >= 0 && keeper_watch(k, pidfd, EPOLLIN, EVENT_CHECK, 0, (uint32_t)(c - k->checks)) == 0) {
-        c->upper = w.upper;
         c->pid = pid;
         c->pidfd = pidfd;
         c->said = said[0];
@@ -178,7 +157,7 @@ static void launch_some(struct keeper *k)
             continue;
         }
         struct err err = {0};
-        (void)err_set(&err, ERR_SETUP, errno, "start a process that makes or checks an image");
+        (void)err_set(&err, ERR_SETUP, errno, "start a process that checks an image");
         check_finish(k, c, &err);
     }
 }
@@ -236,7 +215,7 @@ void checks_event(struct keeper *k, uint32_t index)
         return;
     bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!good && read(c->said, &err, sizeof err) != (ssize_t)sizeof err)
-        (void)err_set(&err, ERR_SETUP, 0, "the process that makes or checks an image was ended");
+        (void)err_set(&err, ERR_SETUP, 0, "the process that checks an image was ended");
     (void)epoll_ctl(k->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
     (void)close(c->pidfd);
     (void)close(c->said);
@@ -246,8 +225,6 @@ void checks_event(struct keeper *k, uint32_t index)
         launch_some(k);
         return;
     }
-    if (c->upper && (!good || !c->wanted))
-        uppers_drop(k, c->ask.id, upper_kind_name(UPPER_IMAGE));
     check_finish(k, c, good ? NULL : &err);
     launch_some(k);
 }
@@ -263,10 +240,4 @@ uint64_t checks_tick(struct keeper *k)
             next = c->retry_ms;
     }
     return next;
-}
-
-void checks_drop_upper(const struct keeper *k, const struct entry *e)
-{
-    if (e->checked)
-        uppers_drop(k, e->id, upper_kind_name(UPPER_IMAGE));
 }

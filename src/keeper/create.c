@@ -83,7 +83,6 @@ static void fail_create(struct keeper *k, struct entry *e, const struct err *err
         end_begin(k, e, KEEPER_DIED_KILLED);
         return;
     }
-    checks_drop_upper(k, e);
     struct keeper_reply reply = {.error = e->failure_code};
     memcpy(reply.text, e->failure, sizeof reply.text);
     asker_answer(k, &e->creator, &reply);
@@ -157,7 +156,7 @@ void create_begin(struct keeper *k, const struct keeper_create *ask, const struc
         struct err full = {0};
         if (!check_first(k, e, ask)) {
             (void)err_set(&full, ERR_LIMIT, 0,
-                          "too many sandboxes wait for images that are made, checked or resized; try again");
+                          "too many sandboxes wait for images of volumes that are checked or resized; try again");
             fail_create(k, e, &full);
         }
         return;

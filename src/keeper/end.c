@@ -123,8 +123,6 @@ static void end_finish(struct keeper *k, struct entry *e, struct journal_record 
     e->range = 0;
     if (r->driver[0])
         uppers_drop(k, e->id, r->driver);
-    else
-        checks_drop_upper(k, e);
     trust_unuse(e->id);
     if (e->failure[0]) {
         struct keeper_reply reply = {.error = e->failure_code};

@@ -137,7 +137,7 @@ struct pending {
 
 /* A create that waits until its images are ready, or a check whose create was given up. */
 struct check { /* checks.c */
-    bool used, wanted, upper;
+    bool used, wanted;
     pid_t pid; /* 0: not yet started */
     int pidfd, said;
     uint32_t index;    /* of the entry, if it is `wanted` */
@@ -255,8 +255,6 @@ bool checks_begin(struct keeper *k, struct entry *e, const struct keeper_create 
 void checks_forget(struct keeper *k, struct entry *e);
 void checks_event(struct keeper *k, uint32_t index);
 uint64_t checks_tick(struct keeper *k); /* when to come again (UINT64_MAX: no need) */
-/* Removes the image of its upper layer unless a record names it. */
-void checks_drop_upper(const struct keeper *k, const struct entry *e);
 
 /* control.c: RUN/ID.sock. */
 /* Descriptor of the listening socket, or -1. */
@@ -317,8 +315,6 @@ void root_sweep_tools(void);
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err);
 int uppers_take(const struct keeper *k, const struct upper_info *info, const struct keeper_create *c,
                 const struct root *root, struct upper *ret, struct err *err);
-/* Fills in the size of its image. */
-void uppers_size(const struct keeper *k, struct keeper_create *c);
 void uppers_drop(const struct keeper *k, const char *id, const char *driver);
 /* False: unknown without walking the tree. */
 bool uppers_usage(const struct keeper_common *m, const struct journal_record *r, struct upper_usage *ret);

@@ -233,7 +233,7 @@ static int start(struct keeper *k, struct claim *c, struct entry *e, struct err 
         .nlayers = c->root.n,
         .trust = c->trust,
         .upper = c->upper.root,
-        .upper_mounted = c->upper.kind == UPPER_TMPFS || c->upper.kind == UPPER_IMAGE,
+        .upper_mounted = c->upper.kind == UPPER_TMPFS,
         .upper_shifted = c->upper.kind != UPPER_TMPFS && c->range.fd >= 0,
         .volumes = c->volumes.v,
         .nvolumes = c->volumes.n,
@@ -466,7 +466,8 @@ static void from_now(const struct cgroup *cg, struct keeper_usage *u)
     }
 }
 
-/* Whether the sandbox has the file system of its upper layer for itself. Records without a driver did. */
+/* Whether the sandbox has the file system of its upper layer for itself. Records without a driver did, and so did those of
+ * sandboxes that were made when a writable layer could be an image. */
 static bool usage_is_whole_fs(const struct journal_record *r)
 {
     return !r->driver[0] || strcmp(r->driver, upper_kind_name(UPPER_TMPFS)) == 0 ||

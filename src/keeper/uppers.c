@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "keeper/keeper-int.h"
 
-enum { DRIVERS = 8, IMAGE_FILE = 4096 };
+enum { DRIVERS = 8 };
 
 /* Probe results by driver; no secret, so every init may have a copy. */
 static struct {
@@ -57,6 +57,9 @@ static int uppers_probe_driver(int dir, const char *driver, struct upper_info *r
 int uppers_probe(const struct keeper *k, const char *driver, struct upper_info *ret, struct err *err)
 {
     const char *name = driver[0] ? driver : k->config->driver ? k->config->driver : "tmpfs";
+    if (strcmp(name, upper_kind_name(UPPER_IMAGE)) == 0)
+        return err_set(err, ERR_USAGE, 0,
+                       "driver: a sandbox has no image of its own any more: use pool, btrfs, layers or tmpfs");
     if (uppers_probe_driver(k->common->layers.uppers, name, ret, err) < 0)
         return err->code == ERR_USAGE ? err_wrap(err, "driver")
                                       : err_wrap(err, "the driver %s of the upper layer", name);
@@ -81,26 +84,13 @@ int uppers_take(const struct keeper *k, const struct upper_info *info, const str
 {
     struct err ignored = {0};
     int dir = k->common->layers.uppers;
-    if (info->kind != UPPER_TMPFS &&
-        info->kind != UPPER_IMAGE) /* left by a sandbox of that name from an earlier run of this node */
+    if (info->kind != UPPER_TMPFS) /* left by a sandbox of that name from an earlier run of this node */
         (void)upper_remove(dir, c->id, &ignored);
-    struct upper_info quick = *info;
-    quick.quick = true; /* an image was made before (checks.c) */
     uint64_t disk = info->quota != UPPER_QUOTA_NONE ? c->disk : 0, inodes = disk ? c->inodes : 0;
     _cleanup_close_ int from = info->kind == UPPER_BTRFS ? uppers_from(k, root) : -1;
-    if (upper_open_from(&quick, dir, c->id, from, disk, inodes, ret, err) < 0)
+    if (upper_open_from(info, dir, c->id, from, disk, inodes, ret, err) < 0)
         return err_wrap(err, "set-up failed at mounts: make the upper layer");
-    if (info->kind == UPPER_IMAGE)
-        (void)unlinkat(ret->root, "lost+found", AT_REMOVEDIR);
     return 0;
-}
-
-void uppers_size(const struct keeper *k, struct keeper_create *c)
-{
-    c->disk = c->disk ? c->disk : k->config->disk;
-    c->inodes = c->inodes ? c->inodes : k->config->inodes;
-    if (c->inodes > c->disk / IMAGE_FILE) /* the tables of more would fill it */
-        c->inodes = c->disk / IMAGE_FILE;
 }
 
 static bool on_disk(const char *driver) { return driver[0] && strcmp(driver, upper_kind_name(UPPER_TMPFS)) != 0; }
@@ -134,7 +124,7 @@ void uppers_sweep(struct keeper *k)
     while (d && (f = readdir(d)) != NULL) {
         struct err ignored = {0};
         char id[KEEPER_ID_MAX] = "";
-        size_t n = strcspn(f->d_name, "."); /* images have a suffix */
+        size_t n = strcspn(f->d_name, "."); /* images, which older versions made, have a suffix */
         if (n == 0 || n >= sizeof id)
             continue;
         memcpy(id, f->d_name, n);

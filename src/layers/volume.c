@@ -31,8 +31,11 @@ static bool volume_exists(const struct job *j, bool image)
 static int volume_choose_driver(struct job *j, struct upper_info *ret, struct err *err)
 {
     bool quota = j->ask->bytes || j->ask->entries;
-    if (upper_probe(j->place.volumes, "auto", quota, ret, err) < 0)
-        return -1;
+    if (upper_probe(j->place.volumes, "auto", quota, ret, err) < 0) {
+        struct err plain = *err;
+        if (!quota || upper_probe(j->place.volumes, "image", true, ret, err) < 0)
+            return err_wrap(err, "%.200s", plain.msg);
+    }
     if (ret->quota == UPPER_QUOTA_QGROUP && j->ask->entries && /* it limits bytes only */
         upper_probe(j->place.volumes, "image", true, ret, err) < 0)
         return err_wrap(err, "a limit on the number of files");

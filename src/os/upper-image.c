@@ -283,14 +283,6 @@ static int image_ready(int dir, const char *file, uint64_t disk, uint64_t inodes
                  : fs_check(i->fd, file, err);
 }
 
-int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inodes, struct err *err)
-{
-    char file[UPPER_NAME_MAX + 8];
-    (void)snprintf(file, sizeof file, "%s.img", name);
-    _cleanup_(image_close) struct image i = IMAGE_INIT;
-    return image_ready(dir, file, disk, inodes, false, &i, err);
-}
-
 bool upper_image_unready(int dir, const char *name)
 {
     char file[UPPER_NAME_MAX + 8];

@@ -36,7 +36,6 @@ void upper_project_forget(int dir, uint32_t id);
 const char *upper_image_missing(void);
 int upper_image_open(int dir, const char *name, uint64_t disk, uint64_t inodes, bool quick, struct upper *ret,
                      struct err *err);
-int upper_image_prepare(int dir, const char *name, uint64_t disk, uint64_t inodes, struct err *err);
 /* The number of files changes with it. */
 int upper_image_resize(int dir, const char *name, uint64_t disk, struct err *err);
 

@@ -27,11 +27,7 @@
 static const struct {
     enum upper_kind kind;
     const char *name;
-} kinds[] = {{UPPER_BTRFS, "btrfs"},
-             {UPPER_REFLINK, "reflink"},
-             {UPPER_LAYERS, "layers"},
-             {UPPER_IMAGE, "image"},
-             {UPPER_TMPFS, "tmpfs"}};
+} kinds[] = {{UPPER_BTRFS, "btrfs"}, {UPPER_LAYERS, "layers"}, {UPPER_IMAGE, "image"}, {UPPER_TMPFS, "tmpfs"}};
 
 const char *upper_kind_name(enum upper_kind k)
 {
@@ -105,7 +101,7 @@ static bool try_kind(int dir, enum upper_kind kind, bool need_quota, struct uppe
 {
     ret->kind = kind;
     ret->quota = UPPER_QUOTA_NONE;
-    ret->snapshots = ret->simple = false;
+    ret->snapshots = ret->simple = ret->reflinks = false;
     switch (kind) {
     case UPPER_TMPFS:
         ret->quota = UPPER_QUOTA_TMPFS;
@@ -123,14 +119,8 @@ static bool try_kind(int dir, enum upper_kind kind, bool need_quota, struct uppe
             upper_note_why(ret, "btrfs without quotas: %s", errno == ENOENT ? "they are off" : strerror(errno));
         }
         break;
-    case UPPER_REFLINK:
-        if (!can_reflink(dir)) {
-            upper_note_why(ret, "no reflinks");
-            return false;
-        }
-        look_for_project(dir, ret);
-        break;
     case UPPER_LAYERS:
+        ret->reflinks = can_reflink(dir);
         look_for_project(dir, ret);
         break;
     case UPPER_IMAGE: {
@@ -153,8 +143,10 @@ int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *r
         want = "tmpfs";
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         kind = strcmp(kinds[i].name, want) == 0 ? kinds[i].kind : kind;
+    if (strcmp(want, "reflink") == 0) /* an older name: also in records of sandboxes that live from before */
+        kind = UPPER_LAYERS;
     if (!any && kind == 0)
-        return err_set(err, ERR_USAGE, 0, "\"%s\" is not a driver (auto, btrfs, reflink, layers, image, tmpfs)", want);
+        return err_set(err, ERR_USAGE, 0, "\"%s\" is not a driver (auto, btrfs, layers, image, tmpfs)", want);
     *ret = (struct upper_info){0};
     if (kind == UPPER_TMPFS)
         return (void)try_kind(-1, kind, need_quota, ret), 0;
@@ -162,13 +154,9 @@ int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *r
     if (fd < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        if (any ? kinds[i].kind == UPPER_TMPFS : kinds[i].kind != kind)
-            continue;
-        size_t said = strlen(ret->why);
-        if (try_kind(fd, kinds[i].kind, need_quota, ret))
+        bool wanted = any ? kinds[i].kind == UPPER_BTRFS || kinds[i].kind == UPPER_LAYERS : kinds[i].kind == kind;
+        if (wanted && try_kind(fd, kinds[i].kind, need_quota, ret))
             return 0;
-        if (any && kinds[i].kind == UPPER_LAYERS && said > 0)
-            ret->why[said] = '\0'; /* the same as of reflink */
     }
     return err_set(err, ERR_HOST, 0, "no %s%s here: %s", any ? "driver for files on disk" : want,
                    need_quota ? " with a quota" : "", ret->why);
@@ -212,15 +200,6 @@ int upper_open_from(const struct upper_info *info, int dir, const char *name, in
         return -1;
     ret->kind = info->kind;
     return 0;
-}
-
-int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
-                  struct err *err)
-{
-    if (info->kind != UPPER_IMAGE)
-        return 0;
-    _cleanup_close_ int fd = upper_check_name(name, err) < 0 ? -1 : open_readable(dir, err);
-    return fd < 0 ? -1 : upper_image_prepare(fd, name, disk, inodes, err);
 }
 
 void upper_close(struct upper *u)

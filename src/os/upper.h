@@ -1,9 +1,9 @@
 /* upper.h - places for files with a quota that the kernel enforces: the writable layer of a sandbox, or a volume.
  *
- * Drivers, probed in the order in which they are preferred: btrfs (a subvolume, qgroup limits), reflink (xfs and the
- * like: a directory, project quota if the mount has it), layers (a directory on any file system, project quota if it
- * has it), image (a sparse ext4 file on a loop device: a quota anywhere), tmpfs (in memory). Everything is by
- * descriptor. One directory `dir` holds all uppers of the node.
+ * Drivers, probed in the order in which they are preferred: btrfs (a subvolume, qgroup limits), layers (a directory on
+ * any file system, project quota if the mount has it), tmpfs (in memory); and for volumes only, if they are asked for,
+ * image (a sparse ext4 file on a loop device: a quota anywhere). Everything is by descriptor. One directory `dir` holds
+ * all uppers of the node.
  */
 #ifndef HUTCH_OS_UPPER_H
 #define HUTCH_OS_UPPER_H
@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-enum upper_kind { UPPER_TMPFS = 1, UPPER_BTRFS, UPPER_REFLINK, UPPER_LAYERS, UPPER_IMAGE };
+enum upper_kind { UPPER_TMPFS = 1, UPPER_BTRFS, UPPER_LAYERS, UPPER_IMAGE };
 enum upper_quota { UPPER_QUOTA_NONE, UPPER_QUOTA_TMPFS, UPPER_QUOTA_QGROUP, UPPER_QUOTA_PROJECT, UPPER_QUOTA_IMAGE };
 
 struct upper_info {
@@ -23,6 +23,7 @@ struct upper_info {
     enum upper_quota quota;
     bool simple;    /* with UPPER_QUOTA_QGROUP: a simple quota (os/btrfs.h) */
     bool snapshots; /* upper_snapshot() works in no time */
+    bool reflinks;  /* UPPER_LAYERS: copies of files share their content */
     bool quick; /* for the caller to set: upper_open() never makes, checks or waits for an image; it is EAGAIN then */
     uint64_t count_max; /* the same: where the kernel does not count, upper_stat() counts no more files; 0: all */
     char why[200];      /* what was tried and is not there; for doctor */
@@ -31,8 +32,8 @@ const char *upper_kind_name(enum upper_kind k);   /* "tmpfs" ... */
 const char *upper_quota_name(enum upper_quota q); /* "none", "tmpfs", "btrfs qgroup", "project quota", "image" */
 /* The same, with the kind of qgroup: what users are told. */
 const char *upper_quota_text(const struct upper_info *i);
-/* want: a driver's name; "auto": the first one on disk of the order above that can be had (with need_quota: that has
- * a quota in force), never tmpfs; "": tmpfs, what uppers are unless the operator said otherwise. ERR_HOST with the
+/* want: a driver's name ("reflink" is an older one of layers); "auto": the first of btrfs and layers that can be had (with
+ * need_quota: that has a quota in force); "": tmpfs, what uppers are unless the operator said otherwise. ERR_HOST with the
  * reason if it is not to be had. btrfs: with need_quota, quotas of the file system are switched on if they are off. */
 int upper_probe(int dir, const char *want, bool need_quota, struct upper_info *ret, struct err *err);
 
@@ -55,10 +56,6 @@ int upper_open(const struct upper_info *info, int dir, const char *name, uint64_
 int upper_open_from(const struct upper_info *info, int dir, const char *name, int from, uint64_t disk, uint64_t inodes,
                     struct upper *ret, struct err *err);
 void upper_close(struct upper *u);
-/* Makes the image, waits until no other process changes it, and checks it: all that may take long. Other drivers:
- * nothing. */
-int upper_prepare(const struct upper_info *info, int dir, const char *name, uint64_t disk, uint64_t inodes,
-                  struct err *err);
 /* Whether `name` is an image that must be checked or that another process has locked. Does not wait. */
 bool upper_image_unready(int dir, const char *name);
 /* Whether another process checks, resizes or opens the image at the moment. */

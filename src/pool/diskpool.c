@@ -228,12 +228,13 @@ static int diskpool_up(int state, const struct diskpool_want *w, struct diskpool
 /* Whether the store lies where snapshots or shared content are to be had already, with limits. */
 static bool diskpool_not_needed(int state, struct diskpool_found *ret)
 {
-    static const char *const drivers[] = {"btrfs", "reflink"};
+    static const char *const drivers[] = {"btrfs", "layers"};
     _cleanup_close_ int stock = openat(state, LAYERS_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_LEN(drivers); i++) {
         struct upper_info info;
         struct err ignored = {0};
-        if (upper_probe(stock >= 0 ? stock : state, drivers[i], true, &info, &ignored) < 0)
+        if (upper_probe(stock >= 0 ? stock : state, drivers[i], true, &info, &ignored) < 0 ||
+            !(info.snapshots || info.reflinks))
             continue;
         (void)snprintf(ret->driver, sizeof ret->driver, "%s", drivers[i]);
         (void)snprintf(ret->why, sizeof ret->why, "the file system of the state directory has %s and %s",
@@ -243,10 +244,15 @@ static bool diskpool_not_needed(int state, struct diskpool_found *ret)
     return false;
 }
 
-static int diskpool_fall_back(const struct diskpool_want *w, struct diskpool_found *ret, const char *why)
+/* Memory, unless the operator asked for a disk and the one there is holds a limit. */
+static int diskpool_fall_back(int state, const struct diskpool_want *w, struct diskpool_found *ret, const char *why)
 {
-    (void)snprintf(ret->driver, sizeof ret->driver, "%s", w->given ? "auto" : "tmpfs");
-    (void)snprintf(ret->why, sizeof ret->why, "%sno pool: %.500s", w->given ? "" : "in memory; ", why);
+    struct upper_info info;
+    struct err ignored = {0};
+    _cleanup_close_ int stock = openat(state, LAYERS_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool disk = w->given && upper_probe(stock >= 0 ? stock : state, "auto", true, &info, &ignored) == 0;
+    (void)snprintf(ret->driver, sizeof ret->driver, "%s", disk ? upper_kind_name(info.kind) : "tmpfs");
+    (void)snprintf(ret->why, sizeof ret->why, "%sno pool: %.500s", disk ? "" : "in memory; ", why);
     return 0;
 }
 
@@ -290,7 +296,7 @@ static int diskpool_decide(int state, const struct diskpool_want *w, struct disk
         return diskpool_up(state, w, p, ret, err);
     diskpool_close(p);
     (void)unlinkat(state, POOL_NEW, 0);
-    return any ? diskpool_fall_back(w, ret, err->msg) : err_wrap(err, "files: pool");
+    return any ? diskpool_fall_back(state, w, ret, err->msg) : err_wrap(err, "files: pool");
 }
 
 /* Whether the default holds for this node. A store from before it was the default was used with files in memory, and without

@@ -133,12 +133,12 @@ mount -t ext4 -o prjquota /dev/nvme1n1 /mnt
 walk ext4 layers
 umount /mnt || echo "@not ok ext4 cannot be unmounted"
 mount -t xfs -o prjquota /dev/nvme2n1 /mnt
-walk xfs reflink
+walk xfs layers
 umount /mnt || echo "@not ok xfs cannot be unmounted"
 mount -t ext4 /dev/nvme1n1 /mnt
 try "without prjquota: the node starts" serve
-try "without prjquota: auto takes an image" make_box
-try "without prjquota: GET /v1/capabilities says so" said image image
+try "without prjquota: auto without a pool writes to memory" make_box
+try "without prjquota: GET /v1/capabilities says so" said tmpfs tmpfs
 hutch kill $id >/dev/null 2>&1
 try "without prjquota: the node stops" stop
 TRY

@@ -624,28 +624,22 @@ def test_uppers_on_disk(who):
                 os.rmdir(group)
 
 
-def test_image():
-    "a writable layer in an image is as large as was asked for, and goes with its sandbox"
-    with a_keeper("root", "--driver=image") as k:
+def test_older_drivers():
+    "a sandbox has no image of its own any more, which keeper says; reflink is an older name of layers"
+    with a_keeper() as k:
         client, kind = k.client(), tiny(k, "root")
-        reply = client.create("box", kind, disk=16 << 20)
-        if reply.error == kp.HOST:
-            skip(reply.text.decode())
-        check_equal((must(reply).driver, reply.quota, reply.degraded), (b"image", b"image", b""))
-        with bound(k, "box") as init:
-            check_in("No space", sh(init, "/bin/busybox dd if=/dev/zero of=/tmp/big bs=1M count=20", fails=True))
-            sh(init, "rm /tmp/big; mkdir /tmp/a; mv /tmp/a /tmp/b; echo x >/tmp/b/c")
-        usage = must(client.usage("box")).usage
-        check(0 < usage.disk_used < 16 << 20, usage.disk_used)
-        check_equal(os.stat(upper_of(reply.init_pid) / "u/tmp/b/c").st_uid, 1000)
+        reply = client.create("box", kind, driver="image", disk=16 << 20)
+        check_equal(reply.error, kp.BAD_REQUEST)
+        check_in("no image of its own any more", reply.text.decode())
+        reply = must(client.create("older", kind, driver="reflink"))
+        check_equal(reply.driver, b"layers")
+        uppers = store(k, "root") / "uppers"
+        (uppers / "of-an-older-keeper.img").write_bytes(b"an upper of a sandbox that has ended")
+        must(client.kill("older"))
         k.kill9()
         k.start()
-        client = k.client()
-        must(client.kill("box"))
-        check_equal([n for n in os.listdir(k.state / "stock/uppers") if n[0] != "."], [])
-        # The device goes with the last who uses it, a moment after that.
-        eventually(lambda: str(k.state) not in subprocess.run(["losetup", "-l", "-O", "BACK-FILE"], capture_output=True,
-                                                              text=True).stdout, 5, "no loop device")
+        k.client().list()
+        check_equal([n for n in os.listdir(uppers) if n[0] != "."], [])
 
 
 @contextlib.contextmanager
@@ -699,7 +693,7 @@ def test_on_btrfs():
 
 def test_on_xfs():
     "on xfs with project quotas a writable layer is a directory with a limit that holds"
-    on_file_system(["mkfs.xfs", "-q"], ("prjquota",), b"reflink", b"project quota")
+    on_file_system(["mkfs.xfs", "-q"], ("prjquota",), b"layers", b"project quota")
 
 
 def test_image_volume():
@@ -747,17 +741,15 @@ def checkers(image):
 
 
 def test_image_that_takes_long():
-    "while somebody holds an image keeper makes other sandboxes, with images of their own too, and no process waits for it"
+    "while somebody holds an image keeper makes other sandboxes, and no process waits for it"
     with a_keeper() as k, image_volume(k) as image:
         client, kind = k.client(), tiny(k, "root")
         with open(image, "rb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)  # as one who checks or resizes it
             numbers = [client.begin(f"box{i}", kind, volumes=[("vol-image", "/data", 0)]) for i in range(6)]
             must(client.create("other", kind))
-            must(client.create("image", kind, driver="image", disk=32 << 20))
-            check_equal(set(client.list()), {"other", "image"})
+            check_equal(set(client.list()), {"other"})
             must(client.kill("box5"))
-            must(client.kill("image"))
             eventually(lambda: checkers(image) == [], 10, "no process waits for it")  # keeper looks now and then whether it is free
             more = [client.begin(f"more{i}", kind, volumes=[("vol-image", "/data", 0)]) for i in range(12)]
             check_equal(client.wait(more[11]).error, kp.CAPACITY)  # sixteen may wait for one
@@ -812,24 +804,6 @@ def test_image_that_is_taken_meanwhile():
         must(client.kill("box"))
 
 
-def test_image_upper_without_a_sandbox():
-    "the image of a writable layer goes with a create that ends while it waits for a network namespace"
-    with a_keeper("root", "--max-sandboxes=4") as k:
-        client, kind, uppers = k.client(), tiny(k, "root"), store(k, "root") / "uppers"
-        reply = client.create("first", kind, driver="image", disk=32 << 20)
-        if reply.error == kp.HOST:
-            skip(reply.text.decode())
-        must(reply)
-        must(client.kill("first"))
-        with no_namespaces(k, client, kind):
-            number = client.begin("box", kind, driver="image", disk=32 << 20)
-            eventually(lambda: "box.img" in os.listdir(uppers) and helper(k, "hutch-check") is None)
-            client.list()  # keeper has seen the end of that
-            must(client.kill("box"))
-            check_equal(client.wait(number).error, kp.FAILED)
-            check_equal([n for n in os.listdir(uppers) if n[0] != "."], [])
-
-
 def test_image_that_is_damaged():
     "an image that was not closed is checked before a sandbox gets it; one that cannot be put in order is said so"
     with a_keeper() as k, image_volume(k) as image:
@@ -848,25 +822,6 @@ def test_image_that_is_damaged():
         check_equal(reply.error, kp.FAILED, reply.text)
         check_in("e2fsck", reply.text.decode())
         check_equal(set(client.list()), set())
-
-
-def test_image_uppers():
-    "writable layers in images are made beside each other, with their sizes, and go with their sandboxes"
-    with a_keeper() as k:
-        client, kind, uppers = k.client(), tiny(k, "root"), store(k, "root") / "uppers"
-        numbers = [client.begin(f"box{i}", kind, driver="image", disk=32 << 20) for i in range(6)]
-        for number in numbers:
-            reply = client.wait(number)
-            if reply.error == kp.HOST:
-                skip(reply.text.decode())
-            check_equal((must(reply).driver, reply.quota), (b"image", b"image"))
-        check_equal(sorted(n for n in os.listdir(uppers) if n[0] != "."), [f"box{i}.img" for i in range(6)])
-        with bound(k, "box0") as init:
-            check_equal(sh(init, "echo x >/data/mine; cat /data/mine; ls /", user="root").count("lost+found"), 0)
-            sh(init, "/bin/busybox dd if=/dev/zero of=/tmp/big bs=1M count=64 && /bin/busybox sync", fails=True)
-        for i in range(6):
-            must(client.kill(f"box{i}"))
-        check_equal([n for n in os.listdir(uppers) if n[0] != "."], [])
 
 
 def test_build_tools(who):

@@ -557,28 +557,6 @@ def test_disk_full():
                 k.process.wait()
 
 
-def test_image():
-    "a writable layer in an image is captured, compared and put back like any other, and its file goes with the sandbox"
-    if not shutil.which("mkfs.ext4"):
-        skip("mkfs.ext4 is missing: apt-get install e2fsprogs")
-    with a_store() as (k, s):
-        client = k.client()
-        r = must(client.create("lives", "tiny", driver="image", disk=16 << 20))
-        check_equal((r.driver, r.quota), (b"image", b"image"))
-        told = sh(k, "lives", "dd if=/dev/zero of=/big bs=64k count=1000 2>&1; echo kept >/data/old")
-        check_in("No space left", told)
-        stack = new_stack()
-        ok(s.ask(CAPTURE, flags=FREEZE, box="lives", stack=stack))
-        sh(k, "lives", "rm /big; echo changed >/data/old")
-        check_equal(sorted(s.differences(stack=stack, box="lives")), ["big", "data/old"])
-        undo(s, "lives", stack)
-        check_equal(s.differences(stack=stack, box="lives"), {})
-        check_equal(s.names("uppers"), ["lives.img"])
-        client.kill("lives")
-        ok(s.ask(GC))
-        eventually(lambda: s.names("uppers") == [], 20, "its file goes after the answer")
-
-
 def test_commands():
     "hutch store: what there is, what may go, and exit code 1 with a line for each problem"
     with node() as (d, _):

@@ -83,6 +83,19 @@ static void test_the_way_out(void **state)
     config_done(&c);
 }
 
+static void test_older_words(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"files: reflink\n", "sandboxes: {driver: reflink}\n", "files: layers\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct config c;
+        struct err err = {0};
+        assert_int_equal(load(&c, texts[i], &err), 0);
+        assert_string_equal(c.files, "layers");
+        config_done(&c);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -100,6 +113,9 @@ static void test_errors(void **state)
         {"domain: Hutch.Example\n", "domain must be NAME"},
         {"domain: a..b\n", "domain must be NAME"},
         {"user: 'root;x'\n", "user must be the name of a user"},
+        {"files: image\n", "files: \"image\" is gone: a sandbox has no image of its own any more. Write \"pool\""},
+        {"sandboxes: {driver: image}\n", "files: \"image\" is gone"},
+        {"files: floppy\n", "files must be auto, pool, tmpfs, btrfs or layers, not \"floppy\""},
         {"sandboxes: {memory: lots}\n", "sandboxes.memory must be a size such as"},
         {"sandboxes: {memory: 1KiB}\n", "sandboxes.memory must be between 16MiB and 16TiB, not \"1KiB\""},
         {"sandboxes: {max: 99999999999999999999}\n", "whole number"},
@@ -245,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_the_way_out),
+        cmocka_unit_test(test_older_words),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_show_reads_back),
         cmocka_unit_test(test_run_without_runtime_dir),

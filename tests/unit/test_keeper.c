@@ -43,7 +43,7 @@ static void test_good_requests(void **state)
     c.memory = KEEPER_MEMORY_MIN;
     c.flags = KEEPER_STRICT | KEEPER_BEST_EFFORT | KEEPER_BUILD | KEEPER_WISH;
     c.hostname[0] = '\0';
-    memcpy(c.driver, "reflink", sizeof "reflink");
+    memcpy(c.driver, "layers", sizeof "layers");
     c.nvolumes = 2;
     c.volume[0] = (struct keeper_volume){.id = "vol-1", .place = "/data", .flags = KEEPER_VOLUME_RO};
     c.volume[1] = (struct keeper_volume){.id = "host-models", .place = "/device/proc/..x"};

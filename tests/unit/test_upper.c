@@ -210,10 +210,13 @@ static void drivers_that_are_not_here_are_refused_with_the_reason(void **state)
     assert_int_equal(upper_probe(tmpfs, "btrfs", false, &i, &err), -1);
     assert_int_equal(err.code, ERR_HOST);
     assert_non_null(strstr(err.msg, "no btrfs"));
-    assert_int_equal(upper_probe(tmpfs, "reflink", false, &i, &err), -1);
-    assert_non_null(strstr(err.msg, "no reflinks"));
     assert_int_equal(upper_probe(tmpfs, "layers", true, &i, &err), -1);
     assert_non_null(strstr(err.msg, "no project quota"));
+    assert_int_equal(upper_probe(tmpfs, "auto", true, &i, &err), -1); /* never an image */
+    assert_non_null(strstr(err.msg, "no btrfs; no project quota"));
+    assert_int_equal(upper_probe(tmpfs, "reflink", false, &i, &err), 0); /* what older records and configurations say */
+    assert_int_equal(i.kind, UPPER_LAYERS);
+    assert_false(i.reflinks);
     assert_int_equal(upper_probe(tmpfs, "floppy", false, &i, &err), -1);
     assert_int_equal(err.code, ERR_USAGE);
     (void)close(tmpfs);
@@ -554,15 +557,13 @@ static void xfs_has_reflinks_and_says_what_it_lacks(void **state)
     struct upper_info i;
     if (world_fs(&w, "xfs", "mkfs.xfs", NULL)) {
         struct upper u;
-        probe(&w, "reflink", false, &i);
-        assert_int_equal(i.kind, UPPER_REFLINK);
+        probe(&w, "layers", false, &i);
+        assert_true(i.reflinks);
         assert_int_equal(i.quota, UPPER_QUOTA_NONE);
         assert_non_null(strstr(i.why, "no project quota"));
         place(&i, &w, "one", 0, 0, &u);
-        assert_int_equal(u.kind, UPPER_REFLINK);
+        assert_int_equal(u.kind, UPPER_LAYERS);
         upper_close(&u);
-        probe(&w, "auto", true, &i);
-        assert_int_equal(i.kind, UPPER_IMAGE);
     }
     world_end(&w);
 }
@@ -573,7 +574,7 @@ static void project_quotas_are_used_where_the_kernel_has_them(void **state)
     struct world w;
     struct upper_info i;
     if (world_fs(&w, "xfs", "mkfs.xfs", "prjquota")) {
-        probe(&w, "reflink", true, &i);
+        probe(&w, "layers", true, &i);
         assert_int_equal(i.quota, UPPER_QUOTA_PROJECT);
         assert_quota_holds(&i, &w, "one", 16 * MIB);
         assert_quota_holds(&i, &w, "two", 16 * MIB);
@@ -589,7 +590,7 @@ static void the_directory_of_the_places_leaves_a_project_of_somebody_else(void *
     struct upper u = UPPER_INIT;
     struct err err = {0};
     struct fsxattr x = {.fsx_projid = 77, .fsx_xflags = FS_XFLAG_PROJINHERIT};
-    const struct upper_info i = {.kind = UPPER_REFLINK, .quota = UPPER_QUOTA_PROJECT};
+    const struct upper_info i = {.kind = UPPER_LAYERS, .quota = UPPER_QUOTA_PROJECT};
     if (world_fs(&w, "xfs", "mkfs.xfs", NULL)) {
         assert_int_equal(ioctl(w.dir, FS_IOC_FSSETXATTR, &x), 0);
         (void)upper_open(&i, w.dir, "one", 16 * MIB, 0, &u, &err);
@@ -610,7 +611,7 @@ static void a_place_in_a_project_of_somebody_else_has_its_own(void **state)
     struct err err = {0};
     struct fsxattr x = {.fsx_projid = THEIRS, .fsx_xflags = FS_XFLAG_PROJINHERIT};
     if (world_fs(&w, "xfs", "mkfs.xfs", "prjquota")) {
-        probe(&w, "reflink", true, &i);
+        probe(&w, "layers", true, &i);
         assert_int_equal(ioctl(w.dir, FS_IOC_FSSETXATTR, &x), 0);
         assert_quota_holds(&i, &w, "one", 16 * MIB);
         assert_quota_holds(&i, &w, "two", 16 * MIB);
