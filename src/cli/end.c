@@ -54,7 +54,7 @@ int cli_end_output(int code)
 
 int cli_count_choice(int argc, char **argv)
 {
-    static const char *const names[] = {"--url", "--profile", "--ca"};
+    static const char *const names[] = {"--url", "--profile", "--ca", "--cert", "--key"};
     int n = 0;
     for (size_t i = 0; n < argc && i < ARRAY_LEN(names);) {
         size_t len = strlen(names[i]);

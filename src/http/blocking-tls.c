@@ -155,6 +155,55 @@ int blocking_tls_new(const char *authorities, enum blocking_tls_when when, SSL_C
     return 0;
 }
 
+/* --- who we are --------------------------------------------------------------------------------------------------- */
+
+/* No passphrase is asked for: notes that there is one. */
+static int blocking_tls_on_passphrase(char *p, int n, int write, void *arg)
+{
+    (void)write;
+    if (n > 0)
+        *p = '\0';
+    *(bool *)arg = true;
+    return -1;
+}
+
+static int blocking_tls_use_chain(SSL_CTX *ctx, const char *text)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    bool ok = cert && SSL_CTX_use_certificate(ctx, cert) == 1;
+    X509_free(cert);
+    while (ok && (cert = PEM_read_bio_X509(bio, NULL, NULL, NULL)) && !(ok = SSL_CTX_add0_chain_cert(ctx, cert) == 1))
+        X509_free(cert);
+    BIO_free(bio);
+    ERR_clear_error();
+    return ok ? 0 : -1;
+}
+
+int blocking_tls_identify(SSL_CTX *ctx, const char *cert, const char *key, struct err *err)
+{
+    bool locked = false;
+    BIO *bio = BIO_new_mem_buf(key, -1);
+    EVP_PKEY *own = bio ? PEM_read_bio_PrivateKey(bio, NULL, blocking_tls_on_passphrase, &locked) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    int r = -1;
+    if (locked)
+        (void)err_set(err, ERR_USAGE, 0,
+                      "the key has a passphrase; give one without (openssl pkey -in FILE -out FILE2)");
+    else if (!own)
+        (void)err_set(err, ERR_USAGE, 0, "there is no private key in PEM (-----BEGIN PRIVATE KEY-----)");
+    else if (blocking_tls_use_chain(ctx, cert) < 0)
+        (void)err_set(err, ERR_USAGE, 0, "the certificate cannot be used; it must be one in PEM, and those above it");
+    else if (X509_check_private_key(SSL_CTX_get0_certificate(ctx), own) != 1 || SSL_CTX_use_PrivateKey(ctx, own) != 1)
+        (void)err_set(err, ERR_USAGE, 0, "the key is not the certificate's: it belongs to another one");
+    else
+        r = 0;
+    EVP_PKEY_free(own);
+    ERR_clear_error();
+    return r;
+}
+
 /* --- the layer ---------------------------------------------------------------------------------------------------- */
 
 /* True if a call that failed is worth repeating once the socket can be read or written. */
@@ -206,6 +255,8 @@ bool blocking_tls_expect(SSL *ssl, const char *host)
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return n < sizeof name && SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
 }
+
+const char *blocking_tls_reason(void) { return ERR_reason_error_string(ERR_peek_error()); }
 
 int blocking_tls_start(struct blocking *b, SSL_CTX *ctx, const char *host, struct blocking_tls_trouble *ret)
 {

@@ -18,6 +18,11 @@ int blocking_tls_new(const char *authorities, enum blocking_tls_when when, SSL_C
 
 /* The name or address that the certificate must have; SNI for names only. False: it cannot be one. */
 bool blocking_tls_expect(SSL *ssl, const char *host);
+/* Shows this certificate (PEM, followed by those between it and its authority) to servers that ask for one. ERR_USAGE if one of
+ * the texts is not what it should be, if the key has a passphrase, or if it is not the certificate's. */
+int blocking_tls_identify(SSL_CTX *ctx, const char *cert, const char *key, struct err *err);
+/* What ended a connection that had begun, from the failed call before: OpenSSL's reason, static; NULL: not TLS. */
+const char *blocking_tls_reason(void);
 
 /* Why a handshake failed. */
 struct blocking_tls_trouble {

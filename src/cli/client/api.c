@@ -9,6 +9,7 @@
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "http/blocking-tls.h"
 
 enum { READ_BYTES = 64 * 1024 };
 
@@ -26,7 +27,14 @@ static void api_add_head(const struct api *a, const struct api_request *q, struc
 {
     char host[300];
     (void)snprintf(host, sizeof host, strchr(a->host, ':') ? "[%s]:%s" : "%s:%s", a->host, a->port);
-    http1_add_request(b, q->method, q->path, host);
+    if (a->via.host[0] && !a->tls) { /* over https the proxy only passes bytes on */
+        _cleanup_free_ char *whole = xasprintf("http://%s%s", host, q->path);
+        http1_add_request(b, q->method, whole, host);
+        if (a->via.login)
+            http1_add_field(b, "proxy-authorization", a->via.login);
+    } else {
+        http1_add_request(b, q->method, q->path, host);
+    }
     http1_add_field(b, "user-agent", "hutch/" HUTCH_VERSION);
     if (!q->keep)
         http1_add_field(b, "connection", "close");
@@ -85,6 +93,17 @@ static int api_send_file(struct blocking *s, const struct api_request *q, struct
     return 0;
 }
 
+/* In TLS 1.3 a server refuses a client's certificate after the handshake. */
+static int api_fail_tls(struct err *err)
+{
+    const char *why = blocking_tls_reason();
+    bool wanted = why && strstr(why, "certificate required"), bad = why && strstr(why, "alert");
+    return err_set(err, ERR_HOST, 0, "the connection was ended: %s%s", why ? why : "it was closed",
+                   wanted ? "; give a client certificate with --cert FILE --key FILE"
+                   : bad  ? "; does the server take this client certificate (--cert)?"
+                          : "");
+}
+
 static int api_fail(const struct blocking *s, struct err *err)
 {
     switch (s->failure) {
@@ -99,8 +118,17 @@ static int api_fail(const struct blocking *s, struct err *err)
     case BLOCKING_TOO_LARGE:
         return err_set(err, ERR_HOST, 0, "the node's answer is longer than %d MiB", API_BODY_MAX >> 20);
     default:
-        return err_set(err, ERR_HOST, s->eno, "read the node's answer");
+        return s->layer && !s->eno ? api_fail_tls(err) : err_set(err, ERR_HOST, s->eno, "read the node's answer");
     }
+}
+
+/* A server that refuses our certificate has closed by now; its alert says why. */
+static int api_unsent(const struct api *a, const struct api_request *q, struct blocking *s, struct err *err)
+{
+    int eno = s->eno;
+    bool refused = s->layer && blocking_read_head(s, q->method) < 0 && s->failure == BLOCKING_BROKEN && !s->eno;
+    s->failure = BLOCKING_UNSENT;
+    return refused ? api_fail_tls(err) : err_set(err, ERR_HOST, eno, "send to %s", a->url);
 }
 
 /* One attempt on a connection. */
@@ -111,7 +139,7 @@ static int api_exchange(const struct api *a, const struct api_request *q, struct
     if (q->body)
         buf_add(&head, q->body, (size_t)q->length);
     if (blocking_send(s, head.p, head.n) < 0)
-        return err_set(err, ERR_HOST, s->eno, "send to %s", a->url);
+        return api_unsent(a, q, s, err);
     if (q->body_fd >= 0 && api_send_file(s, q, err) < 0)
         return -1;
     if (blocking_read_head(s, q->method) == 0)

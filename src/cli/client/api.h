@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/fields.h"
 #include "base/strv.h"
+#include "http/blocking-via.h"
 #include "http/blocking.h"
 
 enum { API_BODY_MAX = 64 * 1024 * 1024 };
@@ -19,10 +20,14 @@ struct api {
     char host[256], port[8], url[300];
     char dial[64]; /* the address to connect to; "": that of host */
     bool tls;
-    char *ca;          /* PEM of the only authorities; NULL: the system's. Owned, until the program ends */
-    char ca_from[208]; /* where they are from, for messages */
-    char profile[64];  /* that named the node; "" if none did */
-    char key[128];     /* "" if none was found */
+    char *ca;              /* PEM of the only authorities; NULL: the system's. Owned, until the program ends */
+    char ca_from[208];     /* where they are from, for messages */
+    char *cert, *cert_key; /* PEM of a client certificate and its key; NULL: none. Owned, until the program ends */
+    char cert_from[440];
+    struct blocking_via via; /* a proxy; host "": none */
+    char via_from[16];       /* the variable that names it */
+    char profile[64];        /* that named the node; "" if none did */
+    char key[128];           /* "" if none was found */
     /* Set by api_sandbox(): further calls go to this sandbox's own agent. */
     char sandbox[64], token[128];
     unsigned long memory_mb; /* what that sandbox may use; 0: unknown */
@@ -36,6 +41,8 @@ bool api_is_here(const struct api *a);
 /* Whether `other`, at a loopback address, is what the URL means. A name of this machine then leads to that address, and to
  * no other that has it, too. */
 bool api_lead_to(struct api *a, const struct api *other);
+/* Finds the proxy of HTTPS_PROXY or HTTP_PROXY, and NO_PROXY. This machine is never reached through one. */
+int api_choose_via(struct api *a, struct err *err);
 /* Connects, over TLS if the URL says so. The caller ends *ret with blocking_close(), also after an error. */
 int api_connect(const struct api *a, struct blocking *ret, struct err *err);
 void api_set_key(struct api *a, const char *key);

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -90,6 +92,69 @@ static int choose_authorities(struct api *a, const struct node_choice *c, const 
     return 0;
 }
 
+/* --- client certificates ------------------------------------------------------------------------------------------ */
+
+/* A file with a private key: only its owner may read it. */
+static int choose_read_private(const char *what, const char *path, struct buf *ret, struct err *err)
+{
+    struct stat st;
+    _cleanup_free_ char *self = NULL;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_set(err, ERR_USAGE, errno, "%s: cannot read %s", what, path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_USAGE, 0, "%s: %s is not a regular file", what, path);
+    if ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 077))
+        return err_set(
+            err, ERR_USAGE, 0,
+            "%s: %s holds a private key that other users may read (uid %u, mode %04o); chmod 600 it, as its owner",
+            what, path, st.st_uid, st.st_mode & 07777);
+    self = xasprintf("/proc/self/fd/%d", fd);
+    if (fd_read_file(AT_FDCWD, self, PROFILE_CA_MAX, ret) < 0)
+        return err_set(err, ERR_USAGE, errno == EFBIG ? 0 : errno,
+                       errno == EFBIG ? "%s: %s is larger than 64 KiB" : "%s: cannot read %s", what, path);
+    return 0;
+}
+
+/* Both files; one file may hold both. */
+static int choose_read_cert(struct api *a, const char *cert, const char *key, bool by_flag, struct err *err)
+{
+    _cleanup_buf_ struct buf chain = {0}, secret = {0};
+    const char *what = by_flag ? "--cert" : "HUTCH_CERT", *what_key = by_flag ? "--key" : "HUTCH_KEY";
+    if (!cert)
+        return err_set(err, ERR_USAGE, 0, "%s is for the client certificate that %s names; give that, too", what_key,
+                       what);
+    if (fd_read_file(AT_FDCWD, cert, PROFILE_CA_MAX, &chain) < 0)
+        return err_set(err, ERR_USAGE, errno == EFBIG ? 0 : errno,
+                       errno == EFBIG ? "%s: %s is larger than 64 KiB" : "%s: cannot read %s", what, cert);
+    if (choose_read_private(key ? what_key : what, key ? key : cert, &secret, err) < 0)
+        return -1;
+    a->cert = xstrdup(buf_str(&chain));
+    a->cert_key = xstrdup(buf_str(&secret));
+    explicit_bzero(chain.p, chain.n);
+    explicit_bzero(secret.p, secret.n);
+    (void)snprintf(a->cert_from, sizeof a->cert_from, key ? "%s %.200s, %s %.200s" : "%s %.200s", what, cert, what_key,
+                   key ? key : "");
+    return 0;
+}
+
+static int choose_cert(struct api *a, const struct node_choice *c, const struct chosen *n, const json_t *profile,
+                       struct err *err)
+{
+    const char *cert = n->by_flag ? NULL : choose_variable("HUTCH_CERT");
+    const char *key = n->by_flag ? NULL : choose_variable("HUTCH_KEY");
+    if (c->cert || c->key)
+        return choose_read_cert(a, c->cert, c->key, true, err);
+    if (cert || key)
+        return choose_read_cert(a, cert, key, false, err);
+    if (!*field_text(profile, "cert"))
+        return 0;
+    a->cert = xstrdup(field_text(profile, "cert"));
+    a->cert_key = xstrdup(field_text(profile, "cert_key"));
+    (void)snprintf(a->cert_from, sizeof a->cert_from, "the client certificate of the profile");
+    return 0;
+}
+
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
 void api_set_key(struct api *a, const char *key)
@@ -153,5 +218,7 @@ int node_choose(struct api *a, const struct node_choice *c, struct err *err)
     const json_t *profile = n.profile ? n.profile : profiles_find_url(profiles, a->url);
     (void)snprintf(a->profile, sizeof a->profile, "%s", n.profile ? n.name : "");
     choose_key(a, &n, profile);
-    return choose_authorities(a, c, &n, profile, err);
+    if (choose_authorities(a, c, &n, profile, err) < 0 || choose_cert(a, c, &n, profile, err) < 0)
+        return -1;
+    return api_choose_via(a, err);
 }

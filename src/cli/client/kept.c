@@ -11,7 +11,7 @@ enum { KEPT_MS = 5000 /* far less than a node keeps a silent connection */ };
 
 static struct {
     struct blocking connection;
-    const char *ca;
+    const char *ca, *cert;
     char url[300];
     pid_t owner; /* 0: there is none. A forked child must not write into its parent's connection */
     uint64_t since_ms;
@@ -23,7 +23,7 @@ bool api_take_kept(const struct api *a, struct blocking *ret)
     if (!kept.owner)
         return false;
     /* Readable means that the node has closed it. */
-    bool good = kept.owner == getpid() && strcmp(kept.url, a->url) == 0 && kept.ca == a->ca &&
+    bool good = kept.owner == getpid() && strcmp(kept.url, a->url) == 0 && kept.ca == a->ca && kept.cert == a->cert &&
                 clock_boot_ms() - kept.since_ms < KEPT_MS && poll(&p, 1, 0) == 0;
     kept.owner = 0;
     if (!good) {
@@ -48,6 +48,7 @@ void api_end(const struct api *a, struct blocking *s)
     kept.connection = *s;
     *s = (struct blocking)BLOCKING_INIT;
     kept.ca = a->ca;
+    kept.cert = a->cert;
     memcpy(kept.url, a->url, sizeof kept.url);
     kept.owner = getpid();
     kept.since_ms = clock_boot_ms();

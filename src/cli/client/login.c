@@ -100,7 +100,8 @@ static int login_reach(struct node_call *call, bool plain, struct err *err)
     _cleanup_free_ char *url = login_url(call, given);
     if (!url)
         return err_set(err, ERR_USAGE, 0, "login: which node? hutch login https://HOST[:PORT]");
-    const struct node_choice c = {.url = url, .ca = call->choice.ca};
+    const struct node_choice c = {
+        .url = url, .ca = call->choice.ca, .cert = call->choice.cert, .key = call->choice.key};
     if (node_choose(&call->api, &c, err) < 0)
         return -1;
     explicit_bzero(call->api.key, sizeof call->api.key); /* what node_choose() found is not what this user gives */
@@ -156,9 +157,14 @@ static int login_keep(void *arg, json_t *root, struct err *err)
            *p = json_pack("{s:s, s:s}", "url", k->api->url, "key", k->api->key);
     if (p && k->api->ca)
         (void)json_object_set_new(p, "ca", json_string(k->api->ca));
-    if (!p || (k->api->ca && !json_object_get(p, "ca"))) {
+    if (p && k->api->cert) {
+        (void)json_object_set_new(p, "cert", json_string(k->api->cert));
+        (void)json_object_set_new(p, "cert_key", json_string(k->api->cert_key));
+    }
+    if (!p || (k->api->ca && !json_object_get(p, "ca")) ||
+        (k->api->cert && (!json_object_get(p, "cert") || !json_object_get(p, "cert_key")))) {
         json_decref(p);
-        return err_set(err, ERR_USAGE, 0, "login: key and authority must be text in UTF-8");
+        return err_set(err, ERR_USAGE, 0, "login: key, authority and certificate must be text in UTF-8");
     }
     if (login_free_name(k, all, err) < 0) {
         json_decref(p);
@@ -209,7 +215,8 @@ static int login_run(struct node_call *call, const char *name, const char *key_f
     }
     (void)printf("logged in to %s (hutch %s); commands use this node from now on, as profile %s\n", call->api.url,
                  buf_str(&version), name);
-    for (const char *const *v = (const char *const[]){"HUTCH_URL", "HUTCH_API_KEY", "HUTCH_CA", "HUTCH_PROFILE", NULL};
+    for (const char *const *v =
+             (const char *const[]){"HUTCH_URL", "HUTCH_API_KEY", "HUTCH_CA", "HUTCH_CERT", "HUTCH_PROFILE", NULL};
          *v; v++)
         if (getenv(*v) && *getenv(*v))
             (void)fprintf(stderr, "hutch: %s is set in this shell and goes before the profile\n", *v);
@@ -227,6 +234,9 @@ int cmd_login(int argc, char **argv)
         "      --name NAME    call the profile so (the host's name; HOST-PORT if another node's profile has that)\n"
         "      --key-file F   take the key from this file\n"
         "      --ca FILE      trust this authority for the node, and no other (PEM); it is kept in the profile\n"
+        "      --cert FILE    show this client certificate (PEM) to the server, with --key; both are kept in the "
+        "profile\n"
+        "      --key FILE     its private key, mode 0600; without it, it is in the certificate's file\n"
         "      --plain        send the key over http:// to another machine\n"
         "      --json         print profile, URL and version as JSON\n\n"
         "examples:\n"

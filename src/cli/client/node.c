@@ -15,7 +15,7 @@
 #include "config/config.h"
 
 enum { TABLE_COLUMNS = 16, TABLE_NARROW = 6 };
-enum { OPTIONS_MAX = 24, OPT_FIRST = 256, OPT_URL = 300, OPT_PROFILE, OPT_CA, OPT_JSON, OPT_HELP };
+enum { OPTIONS_MAX = 24, OPT_FIRST = 256, OPT_URL = 300, OPT_PROFILE, OPT_CA, OPT_CERT, OPT_KEY, OPT_JSON, OPT_HELP };
 
 static int node_usage_error(const struct node_command *c, int *ret_code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -51,6 +51,8 @@ static void fill_options(const struct node_command *c, struct option *list, char
     list[n++] = (struct option){"url", required_argument, NULL, OPT_URL};
     list[n++] = (struct option){"profile", required_argument, NULL, OPT_PROFILE};
     list[n++] = (struct option){"ca", required_argument, NULL, OPT_CA};
+    list[n++] = (struct option){"cert", required_argument, NULL, OPT_CERT};
+    list[n++] = (struct option){"key", required_argument, NULL, OPT_KEY};
     list[n++] = (struct option){"json", no_argument, NULL, OPT_JSON};
     list[n++] = (struct option){"help", no_argument, NULL, OPT_HELP};
     list[n] = (struct option){0};
@@ -75,10 +77,11 @@ int node_take_choice(int argc, char **argv, struct err *err)
         return err_set(err, ERR_USAGE, 0, "option '%s' needs a value", argv[argc - 1]);
     for (int i = 0; i < n; i++) {
         const char *equals = strchr(argv[i], '='), *value = equals ? equals + 1 : argv[i + 1];
-        const char **to = argv[i][2] == 'u'   ? &choice_before.url
-                          : argv[i][2] == 'p' ? &choice_before.profile
-                                              : &choice_before.ca;
-        *to = value;
+        *(strncmp(argv[i], "--url", 5) == 0       ? &choice_before.url
+          : strncmp(argv[i], "--profile", 9) == 0 ? &choice_before.profile
+          : strncmp(argv[i], "--cert", 6) == 0    ? &choice_before.cert
+          : strncmp(argv[i], "--key", 5) == 0     ? &choice_before.key
+                                                  : &choice_before.ca) = value;
         i += !equals;
     }
     return n;
@@ -86,7 +89,7 @@ int node_take_choice(int argc, char **argv, struct err *err)
 
 int node_begin_local(const struct node_command *c, int argc, char **argv, struct node_call *ret, int *ret_code)
 {
-    struct option list[OPTIONS_MAX + 6];
+    struct option list[OPTIONS_MAX + 8];
     char shorts[2 * OPTIONS_MAX + 4];
     *ret = (struct node_call){.choice = choice_before};
     fill_options(c, list, shorts);
@@ -107,6 +110,10 @@ int node_begin_local(const struct node_command *c, int argc, char **argv, struct
             ret->choice.profile = optarg;
         } else if (got == OPT_CA) {
             ret->choice.ca = optarg;
+        } else if (got == OPT_CERT) {
+            ret->choice.cert = optarg;
+        } else if (got == OPT_KEY) {
+            ret->choice.key = optarg;
         } else if (got == OPT_JSON) {
             ret->json = true;
         } else {

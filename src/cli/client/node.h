@@ -11,15 +11,15 @@
 
 /* What the command line says about the node; NULL: not given. */
 struct node_choice {
-    const char *url, *profile, *ca;
+    const char *url, *profile, *ca, *cert, *key;
 };
 /* Takes what stands before the command, for node_begin(); returns how many arguments that is. */
 int node_take_choice(int argc, char **argv, struct err *err);
 /* Which node, key and authorities: choose.c. */
 int node_choose(struct api *a, const struct node_choice *c, struct err *err);
 
-/* Options that every such command has: --url, --profile, --ca, --json, --help. A command lists its own; `value` is
- * where they go. */
+/* Options that every such command has: --url, --profile, --ca, --cert, --key, --json, --help. A command lists its own;
+ * `value` is where they go. */
 struct node_option {
     const char *name;  /* without dashes; NULL ends the list */
     char short_name;   /* 0: none */

@@ -11,8 +11,9 @@
 /* What may be shown of one. A new reference. */
 static json_t *profile_public(const char *name, const json_t *p, bool current)
 {
-    return json_pack("{s:s, s:s, s:s, s:b}", "name", name, "url", field_text(p, "url"), "authority",
-                     *field_text(p, "ca") ? "own" : "system", "current", current);
+    return json_pack("{s:s, s:s, s:s, s:b, s:b}", "name", name, "url", field_text(p, "url"), "authority",
+                     *field_text(p, "ca") ? "own" : "system", "current", current, "client_certificate",
+                     *field_text(p, "cert") != '\0');
 }
 
 static int profile_list(const struct node_call *call, json_t *root)
@@ -59,8 +60,9 @@ static int profile_show(const struct node_call *call, json_t *root, const char *
         return 0;
     }
     _cleanup_free_ char *path = profiles_path();
-    (void)printf("name       %s\nurl        %s\nin use     %s\nkey        kept in %s\nauthority  %s\n%s", name,
+    (void)printf("name       %s\nurl        %s\nin use     %s\nkey        kept in %s\n%sauthority  %s\n%s", name,
                  field_text(one, "url"), json_is_true(json_object_get(one, "current")) ? "yes" : "no", path ? path : "",
+                 *field_text(p, "cert") ? "client     a certificate and its key are kept there\n" : "",
                  *ca ? "this one only:" : "the system's", ca);
     return 0;
 }

@@ -2,7 +2,8 @@
  *
  * The file holds keys: it is read only if it is a regular file of this user with mode 0600 in a directory that no
  * other user can write to. It is replaced as a whole, under a lock on its directory. {"current": NAME, "profiles":
- * {NAME: {"url", "key", "ca"}}} */
+ * {NAME: {"url", "key", "ca",
+ * "cert", "cert_key"}}} */
 #ifndef HUTCH_CLI_CLIENT_PROFILES_H
 #define HUTCH_CLI_CLIENT_PROFILES_H
 
@@ -10,7 +11,7 @@
 
 #include "base/err.h"
 
-enum { PROFILES_MAX = 100, PROFILES_BYTES_MAX = 8 << 20, PROFILE_NAME_MAX = 63, PROFILE_CA_MAX = 64 * 1024 };
+enum { PROFILES_MAX = 100, PROFILES_BYTES_MAX = 20 << 20, PROFILE_NAME_MAX = 63, PROFILE_CA_MAX = 64 * 1024 };
 
 /* All of them; an empty document if there is no file. A new reference. */
 int profiles_load(json_t **ret, struct err *err);

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,15 +82,55 @@ bool api_lead_to(struct api *a, const struct api *other)
     return true;
 }
 
+/* --- proxies ------------------------------------------------------------------------------------------------------ */
+
+/* The first of two variables that is set, and its name. A server's CGI program gets a request's field `Proxy` as HTTP_PROXY. */
+static const char *reach_variable(const char *lower, const char *upper, char ret_name[16])
+{
+    const char *value = getenv(lower);
+    bool field = strcmp(upper, "HTTP_PROXY") == 0 && getenv("REQUEST_METHOD");
+    (void)snprintf(ret_name, 16, "%s", value && *value ? lower : upper);
+    if (value && *value)
+        return value;
+    value = field ? NULL : getenv(upper);
+    return value && *value ? value : NULL;
+}
+
+/* Also what only the kernel takes for this machine: no proxy could know which machine is meant. */
+static bool reach_is_here_in_disguise(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return v4.s_addr == 0;
+    return inet_pton(AF_INET6, host, &v6) == 1 &&
+           (IN6_IS_ADDR_UNSPECIFIED(&v6) ||
+            (IN6_IS_ADDR_V4MAPPED(&v6) && (v6.s6_addr[12] == 127 || v6.s6_addr32[3] == 0)));
+}
+
+int api_choose_via(struct api *a, struct err *err)
+{
+    char ignored[16];
+    const char *list = reach_variable("no_proxy", "NO_PROXY", ignored);
+    const char *value = a->tls ? reach_variable("https_proxy", "HTTPS_PROXY", a->via_from)
+                               : reach_variable("http_proxy", "HTTP_PROXY", a->via_from);
+    if (!value || api_is_here(a) || reach_is_here_in_disguise(a->host) || (list && blocking_via_excepts(list, a->host)))
+        return 0;
+    return blocking_via_read(a->via_from, value, &a->via, err);
+}
+
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 static int reach_look_up(const struct api *a, struct addrinfo **ret, struct err *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     const char *name = a->dial[0] ? a->dial : reach_is_localhost(a->host) ? "localhost" : a->host;
-    int rc = getaddrinfo(name, a->port, &hints, ret);
+    bool via = a->via.host[0];
+    int rc = getaddrinfo(via ? a->via.host : name, via ? a->via.port : a->port, &hints, ret);
     if (rc == 0)
         return 0;
+    if (via)
+        return err_set(err, ERR_HOST, 0, "no such host: %s, the proxy of %s", a->via.host, a->via_from);
     if (rc == EAI_NONAME || rc == EAI_NODATA)
         return err_set(err, ERR_HOST, 0, "no such host: %s (from %s); the name has no address", a->host, a->url);
     return err_set(err, ERR_HOST, 0, "the name %s could not be looked up: %s", a->host,
@@ -98,6 +139,9 @@ static int reach_look_up(const struct api *a, struct addrinfo **ret, struct err 
 
 static int reach_no_answer(const struct api *a, int eno, struct err *err)
 {
+    if (a->via.host[0])
+        return err_set(err, ERR_HOST, eno == ETIMEDOUT ? 0 : eno, "the proxy %s:%s of %s does not answer", a->via.host,
+                       a->via.port, a->via_from);
     const char *hint = api_is_here(a) ? " (start one with `hutch serve`)" : "";
     if (eno == ETIMEDOUT)
         return err_set(err, ERR_HOST, 0, "no node answers at %s within %d s%s", a->url, REACH_CONNECT_MS / 1000, hint);
@@ -173,19 +217,26 @@ static int reach_refuse(const struct api *a, const struct blocking_tls_trouble *
  * than the directory of hashed ones is read whole before a certificate is refused. */
 static struct {
     SSL_CTX *ctx;
-    const char *ca;
+    const char *ca, *cert;
     enum blocking_tls_when when;
 } reach_tls;
 
 static int reach_trust(const struct api *a, enum blocking_tls_when when, struct err *err)
 {
-    if (reach_tls.ctx && reach_tls.ca == a->ca && (reach_tls.when == when || reach_tls.when == BLOCKING_TLS_NOW))
+    if (reach_tls.ctx && reach_tls.ca == a->ca && reach_tls.cert == a->cert &&
+        (reach_tls.when == when || reach_tls.when == BLOCKING_TLS_NOW))
         return 0;
     SSL_CTX_free(reach_tls.ctx);
     reach_tls.ctx = NULL;
     if (blocking_tls_new(a->ca, when, &reach_tls.ctx, err) < 0)
         return a->ca ? err_wrap(err, "the authority in %s", a->ca_from) : -1;
+    if (a->cert && blocking_tls_identify(reach_tls.ctx, a->cert, a->cert_key, err) < 0) {
+        SSL_CTX_free(reach_tls.ctx);
+        reach_tls.ctx = NULL;
+        return err_wrap(err, "%s", a->cert_from);
+    }
     reach_tls.ca = a->ca;
+    reach_tls.cert = a->cert;
     reach_tls.when = when;
     return 0;
 }
@@ -205,6 +256,31 @@ static int reach_no_tls(const struct api *a, const struct blocking *b, const str
     return err_set(err, ERR_HOST, 0, "no TLS connection to %s: %s", a->url, t->why);
 }
 
+/* Makes the proxy at the other end pass bytes on to the node. */
+static int reach_through(const struct api *a, struct blocking *b, struct err *err)
+{
+    char target[300];
+    (void)snprintf(target, sizeof target, strchr(a->host, ':') ? "[%s]:%s" : "%s:%s", a->host, a->port);
+    if (blocking_via_connect(b, &a->via, target) == 0)
+        return 0;
+    const char *host = a->via.host, *port = a->via.port;
+    if (!b->failure &&
+        (b->answer.status == 407 || b->answer.status == 401)) /* tinyproxy has 401 for a wrong password */
+        return err_set(err, ERR_HOST, 0, "the proxy %s:%s %s; %s=http://USER:PASSWORD@HOST:PORT", host, port,
+                       a->via.login ? "does not take this user and password" : "asks for a user and a password",
+                       a->via_from);
+    if (!b->failure)
+        return err_set(err, ERR_HOST, 0, "the proxy %s:%s of %s refused a connection to %s: status %u", host, port,
+                       a->via_from, target, b->answer.status);
+    if (b->failure == BLOCKING_BROKEN || b->failure == BLOCKING_UNSENT)
+        return err_set(err, ERR_HOST, b->eno, "the proxy %s:%s of %s ended the connection", host, port, a->via_from);
+    if (b->failure == BLOCKING_NOT_HTTP)
+        return err_set(err, ERR_HOST, 0, "what answers at %s:%s (%s) is no HTTP proxy: %s", host, port, a->via_from,
+                       b->why);
+    return err_set(err, ERR_HOST, 0, "the proxy %s:%s of %s made no connection to %s within %d s", host, port,
+                   a->via_from, target, REACH_TLS_MS / 1000);
+}
+
 int api_connect(const struct api *a, struct blocking *ret, struct err *err)
 {
     struct blocking_pace pace = {.silence_ms = REACH_TLS_MS, .window_ms = REACH_TLS_MS, .total_ms = REACH_TLS_MS};
@@ -216,6 +292,8 @@ int api_connect(const struct api *a, struct blocking *ret, struct err *err)
         blocking_start(ret, fd, a->tls ? &pace : NULL);
         if (!a->tls)
             return 0;
+        if (a->via.host[0] && reach_through(a, ret, err) < 0)
+            return -1;
         if (reach_trust(a, whole ? BLOCKING_TLS_NOW : BLOCKING_TLS_ON_DEMAND, err) < 0)
             return -1;
         int rc = blocking_tls_start(ret, reach_tls.ctx, a->host, &t);

@@ -21,7 +21,7 @@ struct word {
 static const char *words_of(const struct word *w) { return w->next + (strchr("@=", w->next[0]) ? 2 : 0); }
 
 /* Options of every command that talks to a node. */
-#define NODE " --url --profile --ca --json --help"
+#define NODE " --url --profile --ca --cert --key --json --help"
 
 static const struct word commands[] = {
     {"run", "run a command behind the wall", NULL},
@@ -83,8 +83,8 @@ static const struct word commands[] = {
      "--keep-value" NODE},
     {"approvals", "decide what sandboxes ask to reach", "ls allow deny --for --always" NODE},
     {"env", "variables that point an E2B client at the node", "--http --https" NODE},
-    {"mcp", "tools of the node for an agent", "--url --profile --ca --help"},
-    {"login", "use a node on another machine", "--name --key-file --ca --plain --json --help"},
+    {"mcp", "tools of the node for an agent", "--url --profile --ca --cert --key --help"},
+    {"login", "use a node on another machine", "--name --key-file --ca --cert --key --plain --json --help"},
     {"logout", "forget a node and its key", "--json --help"},
     {"profile", "nodes that you logged in to", "ls use show --json --help"},
     {"completion", "print a completion script", "bash zsh fish"},
