@@ -13,7 +13,7 @@ import tempfile
 import termios
 import threading
 
-from hutch_test import PATIENCE, check, check_equal, check_in, eventually
+from hutch_test import PATIENCE, check, check_equal, check_in, eventually, hutch
 from node import needs_root, node
 from node_client import ask
 from small import small_templates
@@ -105,6 +105,16 @@ def test_create_is_closed():
             check_equal((r.returncode, "--publish wants a port" in r.stderr), (120, True), r)
         shown = on_terminal(d, "create", "host")
         check_in("hutch: no internet (--network public, --allow HOST, --preset NAME), private ports (--publish PORT)", shown)
+
+
+def test_options_that_are_not_there():
+    "a mistyped option is named with the one that was meant, a value too many is said; nothing is asked of a node"
+    for args, want in ((("ls", "--jsno"), "hutch: ls: unknown option '--jsno' (did you mean --json?); see hutch ls --help\n"),
+                       (("exec", "--usr=root", "x"), "hutch: exec: unknown option '--usr=root' (did you mean --user?); see hutch exec --help\n"),
+                       (("ls", "--json=x"), "hutch: ls: option '--json' takes no value; see hutch ls --help\n"),
+                       (("ls", "--" + "z" * 90), f"hutch: ls: unknown option '--{'z' * 90}'; see hutch ls --help\n")):
+        r = hutch(*args)
+        check_equal((r.code, r.err), (120, want), r)
 
 
 def test_timeouts():

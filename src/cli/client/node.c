@@ -68,6 +68,21 @@ static const struct node_option *option_of(const struct node_command *c, int got
     return NULL;
 }
 
+static int node_unknown_option(const struct node_command *c, const struct option *list, const char *word, int *ret_code)
+{
+    const char *known[OPTIONS_MAX + 8] = {0}, *near = NULL;
+    char name[64];
+    for (size_t i = 0; list[i].name; i++)
+        known[i] = list[i].name;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
+    if (strncmp(word, "--", 2) == 0)
+        near = text_nearest(name, known);
+    if (near && strcmp(near, name) == 0)
+        return node_usage_error(c, ret_code, "option '--%s' takes no value", name);
+    return node_usage_error(c, ret_code, "unknown option '%s'%s%s%s", word, near ? " (did you mean --" : "",
+                            near ? near : "", near ? "?)" : "");
+}
+
 static struct node_choice choice_before; /* given before the command */
 
 int node_take_choice(int argc, char **argv, struct err *err)
@@ -101,9 +116,10 @@ int node_begin_local(const struct node_command *c, int argc, char **argv, struct
             *ret_code = 0;
             return 1;
         }
-        if (got == '?' || got == ':')
-            return node_usage_error(c, ret_code, got == '?' ? "unknown option '%s'" : "option '%s' needs a value",
-                                    argv[optind - 1]);
+        if (got == '?')
+            return node_unknown_option(c, list, argv[optind - 1], ret_code);
+        if (got == ':')
+            return node_usage_error(c, ret_code, "option '%s' needs a value", argv[optind - 1]);
         if (got == OPT_URL) {
             ret->choice.url = optarg;
         } else if (got == OPT_PROFILE) {
