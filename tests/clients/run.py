@@ -22,7 +22,7 @@ sys.path.insert(0, str(TOP / "tests/lib"))
 sys.dont_write_bytecode = True
 from code_template import CODE, READY, build_code_template  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from packages import CACHE, daytona_npm, daytona_python, framework_packages, node_of, npm_packages, python_packages  # noqa: E402
+from packages import CACHE, agents_npm, daytona_npm, daytona_python, framework_packages, node_of, npm_packages, python_packages  # noqa: E402
 
 count = failures = 0
 
@@ -149,6 +149,22 @@ def own_clients(daemon):
         program("deepagents, our Python backend (own)", [venv / "bin/python", HERE / "own_deepagents.py"], env)
     elif not ONLY:
         tell(True, "deepagents, our Python backend (own)", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+    agents_program("our JavaScript client and deepagents backend (own)", "own.mjs", env)
+
+
+def agents_program(name, file, env):
+    """A program that finds deepagents for JavaScript and our own package."""
+    if ONLY not in (None, name):
+        return
+    npm, why = agents_npm()
+    if not npm:
+        tell(True, name, skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
+        return
+    for one in (file, "tap.mjs", "scripted.mjs"):
+        shutil.copy(HERE / one, npm)
+    shutil.rmtree(npm / "node_modules/hutch-sdk", ignore_errors=True)
+    shutil.copytree(TOP / "clients/javascript", npm / "node_modules/hutch-sdk")
+    program(name, [node_of(npm), npm / file], env)
 
 
 def daytona_clients(daemon):
@@ -170,6 +186,7 @@ def daytona_clients(daemon):
         shutil.copy(HERE / "daytona.mjs", npm)
         for sdk in ("sdk-old", "sdk-new"):
             program(f"npm @daytonaio/sdk, {sdk} (daytona)", [node_of(npm), npm / "daytona.mjs"], {**env, "DAYTONA_SDK": sdk})
+        agents_program("npm @langchain/daytona, deepagents (daytona)", "daytona_agent.mjs", env)
     else:
         tell(True, "Daytona's npm packages", skip=f"the npm registry cannot be reached: {' '.join(why.split())[-200:]}")
 

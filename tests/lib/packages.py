@@ -65,7 +65,7 @@ def python_packages(name="python", pins=CLIENTS / "requirements.txt"):
 
 def fetch_all():
     """Everything that tests will ask for, so that it is there when they do. What cannot be had they say themselves."""
-    for get in (npm_packages, python_packages, schema_packages, kernel_packages, framework_packages, daytona_python, daytona_npm,
+    for get in (npm_packages, python_packages, schema_packages, kernel_packages, framework_packages, daytona_python, daytona_npm, agents_npm,
                 lambda: server_packages("npm"), lambda: server_packages("python"),
                 lambda: mcp_packages("npm"), lambda: mcp_packages("python")):
         get()
@@ -89,6 +89,11 @@ def daytona_python():
 def daytona_npm():
     """Two generations of Daytona's SDK."""
     return npm_packages("daytona-npm", CLIENTS / "daytona/package.json")
+
+
+def agents_npm():
+    """deepagents for JavaScript with what it needs, and a compiler that looks at types."""
+    return npm_packages("agents-npm", CLIENTS / "agents/package.json")
 
 
 def mcp_packages(kind):

@@ -1,0 +1,7 @@
+export { Api } from './api.js'
+export { Hutch } from './client.js'
+export * from './errors.js'
+export { Files } from './files.js'
+export { Download, Page } from './http.js'
+export { Command, Result } from './process.js'
+export { Sandbox } from './sandbox.js'
