@@ -1,6 +1,7 @@
 /* api.c - takes every request: checks the key and calls the route, or wakes the sandbox and passes the request on. */
 #include "api/api.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "snapshots/snapshots.h"
 
 /* "12 s", "5 min", "3 h": one unit, rounded down. */
@@ -123,6 +125,27 @@ bool api_sees_contents(const struct api_call *c)
     return !api_scope_lacking(c->who.scopes, c->route->scope, API_CONTENTS);
 }
 
+/* Refuses a request before its handler, in the form of its dialect. */
+__attribute__((format(printf, 4, 5))) static void api_refuse(struct api_call *c, unsigned status, unsigned retry_after,
+                                                             const char *fmt, ...)
+{
+    _cleanup_free_ char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = xstrdup("out of memory");
+    va_end(ap);
+    for (size_t i = 0; i < c->api->ndialects; i++) {
+        const struct api_dialect *d = c->api->dialects[i];
+        size_t n = d->prefix ? strlen(d->prefix) : 0;
+        if (n && strncmp(c->req->path, d->prefix, n) == 0 && (!c->req->path[n] || c->req->path[n] == '/')) {
+            d->refuse(c->req, status, retry_after, text);
+            return;
+        }
+    }
+    reply_refuse(c->req, status, NULL, retry_after, text);
+}
+
 /* Checks key, rate and scope. False: it has answered. */
 static bool api_authorise(struct api_call *c)
 {
@@ -135,18 +158,18 @@ static bool api_authorise(struct api_call *c)
             return false;
     } else if (!known) {
         http_set(r, "www-authenticate", "Bearer");
-        reply_error(r, 401, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
+        api_refuse(c, 401, 0, "no valid API key: send X-API-KEY (or Authorization: Bearer) with a key of this node");
         return false;
     }
     (void)snprintf(c->tenant, sizeof c->tenant, "%s", c->who.tenant->id);
     unsigned wait = c->api->domain->tenants.throttle(c->api->tenants, c->who.tenant);
     if (wait > 0) {
-        reply_refuse(r, 429, NULL, wait, "too many requests for this tenant; see Retry-After");
+        api_refuse(c, 429, wait, "too many requests for this tenant; see Retry-After");
         return false;
     }
     const char *why = api_scope_lacking(c->who.scopes, c->route->scope, c->route->flags);
     if (why)
-        reply_error(r, 403, "%s %s: %s", c->route->method, c->route->pattern, why);
+        api_refuse(c, 403, 0, "%s %s: %s", c->route->method, c->route->pattern, why);
     return !why;
 }
 
@@ -171,19 +194,19 @@ static void api_handle_control(struct api_call *c)
     struct http_req *r = c->req;
     _cleanup_buf_ struct buf allow = {0};
     if (!api_origin_is_own(c->api->config->domain, r)) {
-        reply_error(r, 403, "requests from pages of other origins are refused");
+        api_refuse(c, 403, 0, "requests from pages of other origins are refused");
         return;
     }
     switch (api_match(c->api, r->method, r->path, &c->route, c->param, &allow)) {
     case API_NO_PATH:
-        reply_error(r, 404, "no such route; GET /v1/openapi.json lists them");
+        api_refuse(c, 404, 0, "no such route; GET /v1/openapi.json lists them");
         return;
     case API_NO_METHOD:
         http_set(r, "allow", buf_str(&allow));
-        reply_error(r, 405, "this route knows only %s", buf_str(&allow));
+        api_refuse(c, 405, 0, "this route knows only %s", buf_str(&allow));
         return;
     case API_BAD_PATH:
-        reply_error(r, 400, "the path has a bad percent escape");
+        api_refuse(c, 400, 0, "the path has a bad percent escape");
         return;
     case API_MATCHED:
         break;

@@ -57,6 +57,10 @@ struct api_dialect {
     const struct api_route *routes;
     size_t nroutes;
     struct api_plane plane;
+    /* A dialect with errors of its own form: requests whose path begins with `prefix` and that reach no handler are refused by
+     * this. retry_after 0: none. */
+    const char *prefix;
+    void (*refuse)(struct http_req *r, unsigned status, unsigned retry_after, const char *text);
     /* What the dialect wants to be told; may be NULL. */
     void (*sandbox_ended)(struct api *api, struct sandbox *b);
     void (*sandbox_pausing)(struct api *api, struct sandbox *b);

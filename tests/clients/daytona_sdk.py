@@ -315,6 +315,10 @@ def refusals(d, s):
     other = Daytona(DaytonaConfig(api_key="wrong", api_url=os.environ["DAYTONA_API_URL"]))
     raises(lambda: other.get(s.id), "key")
     raises(s.archive, "not offered")
+    raises(lambda: d.volume.delete(d.volume.get("never")), "not found")
+    for method, path, key, status in (("GET", "/sandbox", "wrong", 401), ("GET", "/nowhere", None, 404), ("PATCH", "/sandbox", None, 405), ("GET", "/sandbox/%zz", None, 400)):
+        r = call(method, path, key=key)
+        assert (r.status_code, r.json()["statusCode"], r.json()["path"]) == (status, status, "/daytona" + path) and r.json()["message"], (path, r.text)
     base, head = os.environ["DAYTONA_API_URL"], HEAD
     r = call("POST", f"/toolbox/{s.id}/files/bulk-upload", content=b"x" * 3000000, headers={"content-type": "text/plain"})
     assert r.status_code == 400 and r.json()["statusCode"] == 400 and "content type" in r.json()["message"], r.text

@@ -209,11 +209,7 @@ static int daytona_create_read(const struct api_call *c, json_t *body, struct ap
 
 void daytona_create_refuse(struct http_req *r, const struct sandbox_failure *failure)
 {
-    char text[16];
-    (void)snprintf(text, sizeof text, "%u", failure->retry_after);
-    if (failure->retry_after > 0)
-        http_set(r, "retry-after", text);
-    daytona_error(r, failure->status, NULL, "%s", failure->text);
+    daytona_refuse(r, failure->status, failure->retry_after, failure->text);
 }
 
 static void daytona_create_on_body(struct api_call *c, json_t *body)

@@ -53,6 +53,8 @@ api_fn daytona_git_do;
 /* {"statusCode","message","code","source","path","timestamp"}. code NULL: the status alone decides the client's error. */
 void daytona_error(struct http_req *r, unsigned status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* What was refused before a handler, and creates. retry_after 0: none. */
+void daytona_refuse(struct http_req *r, unsigned status, unsigned retry_after, const char *text);
 /* The same after the rest of the body has been read and dropped. */
 void daytona_refuse_body(struct http_req *r, unsigned status, const char *text);
 /* Of files and commands, in words that Daytona's clients and their users look for. `path` may be NULL. */

@@ -103,6 +103,26 @@ static void daytona_volume_on_body(struct api_call *c, json_t *body)
 }
 void daytona_volume_create(struct api_call *c) { daytona_body(c, daytona_volume_on_body); }
 
+static void daytona_volume_on_removed(void *arg, const struct volume *v, const struct state_failure *failure)
+{
+    struct http_req *r = api_wait_over(arg);
+    (void)v;
+    if (r && failure)
+        daytona_state_error(r, failure);
+    else if (r)
+        reply_empty(r, 204);
+}
+
+void daytona_volume_remove(struct api_call *c)
+{
+    struct volume *v = c->api->domain->volumes.find(c->api->volumes, c->who.tenant, c->param[0]);
+    if (v)
+        c->api->domain->volumes.remove(c->api->volumes, v, daytona_volume_on_removed,
+                                       api_wait_for(c->req, sizeof(struct api_wait)));
+    else
+        daytona_error(c->req, 404, NULL, "volume '%.80s' not found", c->param[0]);
+}
+
 /* --- snapshots ------------------------------------------------------------------------------------------------------ */
 
 struct naming {

@@ -41,6 +41,15 @@ static void daytona_error_text(struct http_req *r, unsigned status, const char *
     reply_json(r, status, &out);
 }
 
+void daytona_refuse(struct http_req *r, unsigned status, unsigned retry_after, const char *text)
+{
+    char seconds[16];
+    (void)snprintf(seconds, sizeof seconds, "%u", retry_after);
+    if (retry_after > 0)
+        http_set(r, "retry-after", seconds);
+    daytona_error_text(r, status, NULL, text);
+}
+
 void daytona_refuse_body(struct http_req *r, unsigned status, const char *text)
 {
     _cleanup_buf_ struct buf out = {0};

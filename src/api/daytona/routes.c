@@ -1,6 +1,5 @@
 /* routes.c - which operation of Daytona's each function serves. */
 #include "api/daytona/daytona.h"
-#include "api/volumes.h"
 #include "base/cleanup.h"
 
 enum { READ = 0, WRITE = API_CHANGES, CONTENTS = API_CONTENTS };
@@ -37,7 +36,7 @@ static const struct api_route routes[] = {
     {"POST", ROOT "/volumes", daytona_volume_create, SCOPE_SANDBOXES, WRITE},
     {"GET", ROOT "/volumes/by-name/{name}", daytona_volume_by_name, SCOPE_SANDBOXES, READ},
     {"GET", ROOT "/volumes/{id}", daytona_volume, SCOPE_SANDBOXES, READ},
-    {"DELETE", ROOT "/volumes/{id}", api_volume_remove, SCOPE_SANDBOXES, WRITE},
+    {"DELETE", ROOT "/volumes/{id}", daytona_volume_remove, SCOPE_SANDBOXES, WRITE},
     {"GET", ROOT "/snapshots", daytona_snapshots, SCOPE_SANDBOXES, READ},
     {"GET", ROOT "/snapshots/{id}", daytona_snapshot, SCOPE_SANDBOXES, READ},
     {"DELETE", ROOT "/snapshots/{id}", daytona_snapshot_remove, SCOPE_SANDBOXES, WRITE},
@@ -90,5 +89,8 @@ static const struct api_route routes[] = {
     {"POST", TOOLBOX "/git/init", daytona_git_do, SCOPE_SANDBOXES, WRITE},
 };
 
-const struct api_dialect daytona_dialect = {
-    .routes = routes, .nroutes = ARRAY_LEN(routes), .sandbox_changed = daytona_channel_sandbox_changed};
+const struct api_dialect daytona_dialect = {.prefix = ROOT,
+                                            .refuse = daytona_refuse,
+                                            .routes = routes,
+                                            .nroutes = ARRAY_LEN(routes),
+                                            .sandbox_changed = daytona_channel_sandbox_changed};
