@@ -109,12 +109,15 @@ static void ws_refuse(struct ws *w, uint16_t code, const char *reason)
 
 /* ---- reading ---- */
 
+/* There is room for its payload, which holds also after our close. */
+static bool ws_control_fits(const struct ws_frame *f) { return !ws_frame_is_control(f) || f->left <= WS_CONTROL_MAX; }
+
 static bool ws_frame_is_right(struct ws *w)
 {
     const struct ws_frame *f = &w->f;
     if (f->rsv || !f->masked)
         ws_refuse(w, WS_PROTOCOL, f->rsv ? "no extension was negotiated" : "a client must mask its frames");
-    else if (ws_frame_is_control(f) && (!f->fin || f->left > WS_CONTROL_MAX || f->opcode > WS_PONG))
+    else if (ws_frame_is_control(f) && (!f->fin || !ws_control_fits(f) || f->opcode > WS_PONG))
         ws_refuse(w, WS_PROTOCOL, "wrong control frame");
     else if (!ws_frame_is_control(f) && (f->opcode > WS_BINARY || (f->opcode == WS_MORE) != (w->opcode != WS_MORE)))
         ws_refuse(w, WS_PROTOCOL, "wrong order of frames");
@@ -201,7 +204,7 @@ static void ws_on_data(struct http_req *r, const void *bytes, size_t n)
         bool begun = f->complete;
         if (!ws_frame_take_head(f, &p, &n))
             break;
-        if (!begun && (w->closing ? !f->masked : !ws_frame_is_right(w))) {
+        if (!begun && (w->closing ? !f->masked || !ws_control_fits(f) : !ws_frame_is_right(w))) {
             ws_end(w);
             break;
         }

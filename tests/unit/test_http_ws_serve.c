@@ -204,6 +204,25 @@ static void our_close_waits_for_theirs(void **state)
     assert_int_equal(closes, 0); /* it was the caller who hung up */
 }
 
+static void a_close_that_is_too_long_is_not_read_after_ours(void **state)
+{
+    (void)state;
+    static const char long_reason[4096] = {'x'};
+    static const unsigned firsts[] = {0x88, 0x89, 0x8f};
+    for (size_t i = 0; i < ARRAY_LEN(firsts); i++) {
+        _cleanup_buf_ struct buf in = {0};
+        int fd = opened();
+        FRAME(&in, 0x81, "bye", MASK);
+        frame(&in, firsts[i], long_reason, sizeof long_reason, MASK);
+        put(fd, &in);
+        expect_frames(fd,
+                      "88:\x03\xe8"
+                      "as you wish|",
+                      true);
+        leave(fd);
+    }
+}
+
 static void a_client_that_never_answers_our_close_is_cut(void **state)
 {
     (void)state;
@@ -320,6 +339,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(messages_are_whole_in_pieces_of_any_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_closes_is_answered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(our_close_waits_for_theirs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_close_that_is_too_long_is_not_read_after_ours, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_never_answers_our_close_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(clients_that_break_the_rules_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_limit_holds_for_a_message_of_many_frames, set_up, tear_down),
