@@ -22,7 +22,7 @@ sys.path.insert(0, str(TOP / "tests/lib"))
 sys.dont_write_bytecode = True
 from code_template import CODE, READY, build_code_template  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from packages import CACHE, agents_npm, daytona_npm, daytona_python, framework_packages, node_of, npm_packages, python_packages  # noqa: E402
+from packages import CACHE, agents_npm, daytona_npm, daytona_python, framework_packages, inspect_packages, node_of, npm_packages, python_packages  # noqa: E402
 
 count = failures = 0
 
@@ -149,6 +149,12 @@ def own_clients(daemon):
         program("deepagents, our Python backend (own)", [venv / "bin/python", HERE / "own_deepagents.py"], env)
     elif not ONLY:
         tell(True, "deepagents, our Python backend (own)", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
+    if SOAK:
+        venv, why = inspect_packages()
+        if venv:
+            program("Inspect (own)", [venv / "bin/python", HERE / "own_inspect.py"], env)
+        else:
+            tell(True, "Inspect (own)", skip=f"the package index cannot be reached: {' '.join(why.split())[-200:]}")
     agents_program("our JavaScript client and deepagents backend (own)", "own.mjs", env)
 
 

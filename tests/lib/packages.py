@@ -91,6 +91,11 @@ def daytona_npm():
     return npm_packages("daytona-npm", CLIENTS / "daytona/package.json")
 
 
+def inspect_packages():
+    """Inspect, for soak: it brings 300 MB."""
+    return python_packages("inspect", CLIENTS / "inspect.txt")
+
+
 def agents_npm():
     """deepagents for JavaScript with what it needs, and a compiler that looks at types."""
     return npm_packages("agents-npm", CLIENTS / "agents/package.json")
