@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "peers/link.h"
+#include "sandboxes/rights.h"
 
 enum {
     DIALS_MAX = 6,
@@ -81,8 +82,9 @@ static const struct refusal {
     const char *code;
     unsigned status;
 } refusals[] = {
-    {"bad_request", 400},       {"unknown_language", 400}, {"language_not_installed", 409}, {"context_not_found", 404},
-    {"too_many_contexts", 429}, {"too_many_cells", 429},   {"kernel_start_failed", 502},    {"too_large", 413},
+    {"bad_request", 400},         {"unknown_language", 400},  {"language_not_installed", 409},
+    {"context_not_found", 404},   {"too_many_contexts", 429}, {"too_many_cells", 429},
+    {"kernel_start_failed", 502}, {"too_large", 413},         {"rights_differ", 409},
 };
 
 static void interpreter_on_head(void *arg, unsigned status, const struct http_fields *fields, uint64_t length)
@@ -128,9 +130,16 @@ static void interpreter_refused(struct interpreter *x)
     while (text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\0'))
         text.n--;
     buf_addc(&text, '\0');
-    interpreter_fail(
-        x, status, x->code ? x->code : "interpreter_failed",
-        x->code && text.p[0] ? text.p : "what answers on port 49999 of the sandbox is not hutch-code, or it failed");
+    if (!x->code && (x->status == 404 || x->status == 405) &&
+        strncmp(x->path, INTERPRETER_RIGHTS "/", sizeof INTERPRETER_RIGHTS) == 0)
+        interpreter_fail(x, 409, "rights_unknown",
+                         "the code interpreter of this sandbox is older than rights of cells, so the cell did not run; "
+                         "build its template again");
+    else
+        interpreter_fail(x, status, x->code ? x->code : "interpreter_failed",
+                         x->code && text.p[0]
+                             ? text.p
+                             : "what answers on port 49999 of the sandbox is not hutch-code, or it failed");
     buf_done(&text);
 }
 
@@ -368,4 +377,21 @@ bool interpreter_is_context(const char *id)
 {
     size_t n = strspn(id, "0123456789abcdef-");
     return n > 0 && n <= 36 && id[n] == '\0';
+}
+
+int interpreter_add_rights(json_t *rights, struct json *j, struct buf *b, struct err *err)
+{
+    _cleanup_rights_ struct rights read = {0};
+    if (rights_read(rights, &read, err) < 0)
+        return -1;
+    if (!read.given)
+        return 0;
+    if (read.exec.own_user || read.exec.memory)
+        return err_set(err, ERR_USAGE, 0, "field 'rights' of a cell cannot have '%s', only that of a command can",
+                       read.exec.own_user ? "user" : "memoryMB");
+    _cleanup_free_ char *text = json_dumps(rights, JSON_COMPACT);
+    json_none(j, "rights");
+    b->n -= strlen("null");
+    buf_adds(b, text ? text : "null");
+    return 1;
 }

@@ -8,6 +8,7 @@
 #define HUTCH_API_INTERPRETER_H
 
 #include "api/api.h"
+#include "base/json.h"
 #include "http/client.h"
 
 enum {
@@ -48,6 +49,10 @@ void interpreter_resume(struct interpreter *x);
 void interpreter_keep(struct loop *l, const char *sandbox, struct client *c);
 struct client *interpreter_kept(const char *sandbox);
 void interpreter_forget(const char *sandbox);
+/* Adds the member `rights`, if there is one, to a request of which j writes into b. 1: the request goes to the path below
+ * INTERPRETER_RIGHTS, which an older service, that would run it with all rights, does not have. 0: no rights; -1: ERR_USAGE. */
+int interpreter_add_rights(json_t *rights, struct json *j, struct buf *b, struct err *err);
+#define INTERPRETER_RIGHTS "/rights"
 /* Whether `id` has the form of a context's id. */
 bool interpreter_is_context(const char *id);
 

@@ -150,6 +150,42 @@ def rights(box):
         cli("tenant", "rm", name)
 
 
+def less(_):
+    """A cell with fewer rights, through the API, hutch code and MCP, as the sandbox's own walls let it be made."""
+    box = create()
+    try:
+        less_in(box)
+    finally:
+        ask("DELETE", f"/sandboxes/{box}")
+
+
+def less_in(box):
+    tcp, write = "__import__('socket').create_connection(('127.0.0.1', 49999), 5)", "open('/tmp/by-a-cell', 'w')"
+    off, none = {"network": "off"}, {"network": "off", "write": "none"}
+    assert error(box, write) == [] and error(box, tcp) == []
+    assert error(box, tcp, rights=off) == ["PermissionError"] and error(box, write, rights=off) == []
+    assert error(box, tcp, rights=none) == ["PermissionError"] and error(box, write, rights=none) == ["PermissionError"]
+    assert value(box, "6 * 7", rights=none) == "42"
+    for what in ("environ", "maps", "mem"):  # of the service
+        assert error(box, f"import os; open('/proc/%d/{what}' % os.getppid(), 'rb').read(1)", rights=none) in (["PermissionError"], ["OSError"]), what
+    path = f"/v1/sandboxes/{box}"
+    status, made = ask("POST", f"{path}/contexts", {"rights": none})
+    assert (status, made["rights"]) == (201, none), made
+    assert made["contextID"] in [c["contextID"] for c in ask("GET", f"{path}/contexts")[1] if c.get("rights") == none]
+    assert error(box, tcp, contextID=made["contextID"]) == ["PermissionError"]
+    assert refused("POST", f"{path}/code", {"code": "1", "contextID": made["contextID"], "rights": off})[:2] == (409, "rights_differ")
+    for wrong_rights in ({"memoryMB": 64}, {"user": "own"}, {"network": "of"}, {"x": 1}, [], {"write": ["/absent"]}):
+        assert refused("POST", f"{path}/code", {"code": "1", "rights": wrong_rights})[:2] == (400, "bad_request"), wrong_rights
+    r = code("--no-network", "--ro", box, "-c", tcp)
+    assert r.returncode == 1 and "Permission denied" in r.stdout + r.stderr, r
+    r = code("--write", "/tmp", box, "-c", write + "; print('wrote')")
+    assert (r.returncode, r.stdout) == (0, "wrote\n"), r
+    r = mcp("run_code", sandbox=box, code=write, rights=none)
+    assert r["isError"] and r["structuredContent"]["error"]["name"] == "PermissionError", r
+    r = mcp("run_code", sandbox=box, code="1", rights={"memoryMB": 64})
+    assert r["isError"] and "only that of a command can" in r["content"][0]["text"], r
+
+
 def without(_):
     other = create("base")
     try:
@@ -358,6 +394,7 @@ def main():
     try:
         for name, fn in (("cells stream, with variables, time-outs and languages", cells), ("contexts: two in parallel, restart, remove", contexts),
                          ("wrong requests have typed errors that say what is right", wrong), ("other tenants and readers", rights),
+                         ("cells with fewer rights", less),
                          ("a sandbox without an interpreter", without), ("hutch code: files, arguments, pictures", command),
                          ("hutch code: typed cells", typed), ("MCP: run_code", tool), ("threads, children, signals, bytes", odd),
                          ("floods of output", floods), ("fork and memory bombs", bombs), ("pause keeps variables, a cell resumes", paused),

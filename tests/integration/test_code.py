@@ -338,3 +338,165 @@ def test_bash():
         check_equal(s.printed("echo \"<$A>\"", language="bash"), "<>\n")
         check_equal(s.error("while :; do sleep 0.1; done", language="bash", timeout=1), ["ExecutionTimeout"])
         check_equal(s.printed("echo $x", language="bash"), "5\n")
+
+
+# Attempts of a cell to get around its rights. What its service can do, it may not.
+ATTEMPTS = r"""
+import ctypes, os, signal, socket, struct, subprocess, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+done = []
+def tell(name, f):
+    try:
+        f()
+        done.append(name)
+    except OSError:
+        pass
+def call(n, *a):
+    if libc.syscall(n, *[ctypes.c_long(x) if isinstance(x, int) else x for x in a]) < 0: raise OSError(ctypes.get_errno(), "")
+parent, home, port, other = os.getppid(), %r, %d, %r
+def connect(family, to, kind=socket.SOCK_STREAM):
+    with socket.socket(family, kind) as s: s.connect(to)
+def dgram():
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.sendto(b"x", other)
+def raw():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s: s.sendmsg([b"x"], [], 0, other)
+def thread():
+    r = []
+    t = threading.Thread(target=lambda: tell("thread", lambda: connect(socket.AF_INET, ("127.0.0.1", port))))
+    t.start(); t.join()
+def child():
+    if subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', %%d), 5)" %% port], capture_output=True).returncode:
+        raise OSError
+tell("tcp", lambda: connect(socket.AF_INET, ("127.0.0.1", port)))
+tell("udp", lambda: connect(socket.AF_INET, ("127.0.0.1", port), socket.SOCK_DGRAM))
+tell("tcp-listen", lambda: socket.create_server(("127.0.0.1", 0)).close())
+tell("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close())
+tell("kernel-socket", lambda: connect(socket.AF_UNIX, other))
+tell("unix-dgram", dgram)
+tell("unix-send", raw)
+thread()
+tell("child", child)
+tell("io-uring", lambda: call(425, 1, ctypes.create_string_buffer(256)))
+tell("proc-mem", lambda: os.close(os.open("/proc/%%d/mem" %% parent, os.O_RDWR)))
+tell("proc-fd", lambda: os.readlink("/proc/%%d/fd/0" %% parent))
+tell("proc-root", lambda: os.stat("/proc/%%d/root/etc" %% parent))
+tell("pidfd-getfd", lambda: call(438, os.pidfd_open(parent), 0, 0))
+tell("prlimit", lambda: call(302, parent, 4, struct.pack("QQ", 0, 0), None))
+tell("signal", lambda: os.kill(parent, signal.SIGCONT))
+tell("create", lambda: open(home + "/made", "w").close())
+tell("append", lambda: open(home + "/file", "a").close())
+tell("truncate", lambda: os.truncate(home + "/file", 0))
+tell("rename", lambda: os.rename(home + "/file", home + "/file"))
+tell("unlink", lambda: os.unlink(home + "/absent") if os.path.exists(home + "/absent") else os.mkdir(home + "/dir-%%d" %% os.getpid()))
+tell("link", lambda: os.link(home + "/file", home + "/link-%%d" %% os.getpid()))
+tell("symlink", lambda: os.symlink("x", home + "/symlink-%%d" %% os.getpid()))
+tell("chmod", lambda: os.chmod(home + "/file", 0o600))
+tell("utime", lambda: os.utime(home + "/file"))
+tell("shm", lambda: os.close(os.open("/dev/shm/cell-%%d" %% os.getpid(), os.O_CREAT | os.O_RDWR)))
+print(" ".join(done))
+"""
+NETWORK = {"tcp", "udp", "tcp-listen", "netlink", "thread", "child"}
+WRITE = {"create", "append", "truncate", "rename", "unlink", "link", "symlink", "chmod", "utime", "shm"}
+APART = {"kernel-socket", "proc-mem", "proc-fd", "proc-root", "pidfd-getfd", "prlimit", "signal"}
+
+
+def attempts(s, other, **rights):
+    [made] = s.printed(ATTEMPTS % (s.home, s.port, other), **({"rights": rights} if rights else {})).splitlines() or [""]
+    for path in Path("/dev/shm").glob("cell-*"):
+        path.unlink()
+    return set(made.split())
+
+
+def test_rights():
+    "a cell with rights cannot get around them: by its service, other kernels, threads, children, /proc, sockets, files"
+    with service() as s:
+        Path(s.home, "file").write_text("whole")
+        other = str(next(Path(s.home, f"hutch-code-{s.port}").glob("*-1")))  # the shell socket of the kernel with all rights
+        free = attempts(s, other)
+        check_equal((NETWORK | WRITE | APART) - free, set())
+        Path(s.home, "file").write_text("whole")
+        check_equal(attempts(s, other, network="off", write="none"), set())
+        check_equal(attempts(s, other, network="off"), free & WRITE)
+        check_equal(attempts(s, other, write="none"), free & NETWORK)
+        os.mkdir(s.home + "/out")
+        given = {"rights": {"write": [s.home + "/out"], "network": "off"}}
+        check_equal(s.error("open('file', 'w')", **given), ["PermissionError"])
+        check_equal(s.value("open('out/x', 'w').write('1')", **given), ["1"])
+        check_equal(s.value("open('out/x').read()", **given), ["1"])
+
+
+def test_rights_of_contexts():
+    "cells of the same rights share variables, others do not; a context keeps its rights; restarts do too; nothing stays behind"
+    with service() as s:
+        off, ro = {"network": "off"}, {"write": "none"}
+        s.lines("x = 1")
+        s.lines("x = 2", rights=off)
+        s.lines("x = 3", rights=ro)
+        check_equal([s.value("x"), s.value("x", rights=off), s.value("x", rights={**ro, "network": None})], [["1"], ["2"], ["3"]])
+        check_equal(s.value("x", env_vars={"HUTCH_RIGHTS": json.dumps(off)}), ["2"])
+        check_equal(s.value("'HUTCH_RIGHTS' in __import__('os').environ", env_vars={"HUTCH_RIGHTS": json.dumps(off)}), ["False"])
+        status, text = s.ask("POST", "/rights/contexts", {"rights": {"write": ["~/b", "/tmp"], "network": "off"}})
+        check_equal(status, 400)
+        check_in("make it first", text)
+        status, text = s.ask("POST", "/rights/contexts", {"rights": {"write": ["/tmp", "~"], "network": "off"}})
+        made = json.loads(text)
+        check_equal((status, made["rights"]), (200, {"network": "off", "write": ["/tmp", s.home]}))
+        check_equal(s.error("__import__('socket').socket()", context_id=made["id"]), ["PermissionError"])
+        same = {"write": ["~", "/tmp"], "network": "off", "timeoutSeconds": 9}
+        check_equal(s.value("1", context_id=made["id"], rights=same), ["1"])
+        for wrong in (off, {**off, **ro}):
+            status, text = s.ask("POST", "/rights/execute", {"code": "1", "context_id": made["id"], "rights": wrong})
+            check_equal(status, 409)
+            check_in("for its whole life", text)
+        check_equal(s.ask("POST", f"/contexts/{made['id']}/restart")[0], 200)
+        check_equal(s.error("__import__('socket').socket()", context_id=made["id"]), ["PermissionError"])
+        check_equal(s.error("__import__('os')._exit(3)", context_id=made["id"]), ["ContextRestarting"])
+        check_equal(s.error("__import__('socket').socket()", context_id=made["id"]), ["PermissionError"])
+        check_equal(s.error("while True: pass", rights={**off, "timeoutSeconds": 1}), ["ExecutionTimeout"])
+        check_equal(s.error("print('x' * 5000)", rights={**off, "outputBytes": 4000}), ["OutputLimitExceeded"])
+        check_equal(s.value("x", rights=off), ["2"])
+        s.lines("import os, tempfile; os.makedirs(tempfile.gettempdir() + '/deep/deep')", rights=ro)
+        before = {x.name for x in Path(s.home, f"hutch-code-{s.port}").iterdir() if x.is_dir()}
+        check_equal(s.ask("DELETE", f"/contexts/{made['id']}")[0], 200)
+        for c in json.loads(s.ask("GET", "/contexts")[1]):
+            if c.get("rights"):
+                check_equal(s.ask("DELETE", f"/contexts/{c['id']}")[0], 200)
+        for _ in range(100):
+            if not [x for x in Path(s.home, f"hutch-code-{s.port}").iterdir() if x.is_dir()]:
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError(f"directories of kernels stayed: {before}")
+
+
+def test_wrong_rights():
+    "rights that are not understood, or that a cell cannot have, run nothing and say what is right"
+    with service() as s:
+        for rights, says in (([], "an object"), ({"network": "of"}, '"off"'), ({"net": "off"}, "no member 'net'"), ({"write": "some"}, '"none"'),
+                             ({"write": [1]}, "paths"), ({"write": ["a\0b"]}, "NUL"), ({"write": ["/x"] * 33}, "32"), ({"write": ["/absent"]}, "make it first"),
+                             ({"memoryMB": 64}, "only a command"), ({"user": "own"}, "only a command"), ({"timeoutSeconds": 0}, "from 1"),
+                             ({"outputBytes": "1"}, "whole number"), ({"network": "off", "write": 5}, "paths")):
+            status, text = s.ask("POST", "/rights/execute", {"code": "open('ran', 'w')", "rights": rights})
+            check_equal((rights, status), (rights, 400))
+            check_in(says, text)
+        for env in ("{", "x" * 70000, '{"network": "off", "network": "on"}'):
+            status, text = s.ask("POST", "/execute", {"code": "open('ran', 'w')", "env_vars": {"HUTCH_RIGHTS": env}})
+            check_equal(status, 400)
+        twice = {"code": "open('ran', 'w')", "env_vars": {"HUTCH_RIGHTS": '{"network": "off"}'}, "rights": {"network": "off"}}
+        check_equal(s.ask("POST", "/execute", twice)[0], 400)
+        check_equal(s.ask("POST", "/rights/contexts", {"rights": {"outputBytes": 1}})[0], 400)
+        status, text = s.ask("POST", "/rights/execute", {"code": "1", "language": "java", "rights": {"network": "off"}})
+        check(status in (400, 500), text)
+        check(not Path(s.home, "ran").exists(), "it ran")
+
+
+def test_rights_of_bash():
+    "the rights of a cell hold in bash"
+    with service(warm="none", ready=False) as s:
+        s.await_health()
+        given = {"language": "bash", "rights": {"network": "off"}}
+        check_in("denied", s.printed(f"x=1; (exec 3<>/dev/tcp/127.0.0.1/{s.port}) 2>&1", **given).lower())
+        check_equal(s.printed("echo $x", **given), "1\n")
+        status, text = s.ask("POST", "/rights/execute", {"code": "1", "language": "bash", "rights": {"write": "none"}})
+        check_equal(status, 400)
+        check_in("terminal", text)

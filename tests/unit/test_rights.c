@@ -56,7 +56,8 @@ static const struct row rows[] = {
     {SYS_sched_setaffinity, {DIRTY}, OK, OK, OK, OK, OK},
     {SYS_sched_setaffinity, {7}, E(EPERM), E(EPERM), E(EPERM), E(EPERM), OK},
     {SYS_sched_setparam, {7}, E(EPERM), E(EPERM), E(EPERM), E(EPERM), OK},
-    {SYS_sched_setscheduler, {7}, E(EPERM), E(EPERM), E(EPERM), E(EPERM), OK},
+    {SYS_sched_setscheduler, {7, 0}, OK, OK, OK, OK, OK}, /* the ordinary one */
+    {SYS_sched_setscheduler, {7, 3}, E(EPERM), E(EPERM), E(EPERM), E(EPERM), OK},
     {SYS_sched_setattr, {7}, E(EPERM), E(EPERM), E(EPERM), E(EPERM), OK},
     {SYS_sched_getaffinity, {7}, OK, OK, OK, OK, OK},
     {SYS_setpriority, {0, DIRTY, 19}, OK, OK, OK, OK, OK},
@@ -117,6 +118,43 @@ static void filter_rows(void **state)
     }
     struct sock_filter most[FILTER_COMMAND_MAX];
     assert_true(filter_command(~0U, most) <= FILTER_COMMAND_MAX);
+}
+
+/* A kernel of the code interpreter: it waits for connections, and makes none. */
+static void unix_server(void **state)
+{
+    static const struct {
+        int nr;
+        uint64_t arg[3];
+        uint32_t want;
+    } tries[] = {
+        {SYS_socket, {AF_UNIX | DIRTY, SOCK_STREAM | SOCK_CLOEXEC | DIRTY}, OK},
+        {SYS_socket, {AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK}, OK},
+        {SYS_socket, {AF_UNIX, SOCK_DGRAM}, E(EACCES)}, /* sends to any address */
+        {SYS_socket, {AF_UNIX, SOCK_RAW}, E(EACCES)},   /* the kernel makes a datagram socket of it */
+        {SYS_socket, {AF_UNIX, SOCK_SEQPACKET}, E(EACCES)},
+        {SYS_socket, {AF_INET, SOCK_STREAM}, E(EACCES)},
+        {SYS_socket, {AF_INET6, SOCK_DGRAM}, E(EACCES)},
+        {SYS_socket, {AF_VSOCK, SOCK_STREAM}, E(EACCES)},
+        {SYS_socket, {AF_NETLINK, SOCK_RAW}, E(EOPNOTSUPP)},
+        {SYS_connect, {3}, E(EACCES)},
+        {SYS_bind, {3}, OK},
+        {SYS_listen, {3}, OK},
+        {SYS_socketpair, {AF_UNIX, SOCK_DGRAM}, E(EACCES)},
+        {SYS_io_uring_setup, {0}, E(ENOSYS)},
+    };
+    struct sock_filter v[FILTER_COMMAND_MAX];
+    uint8_t cover[FILTER_COMMAND_MAX] = {0};
+    struct bpf_trace t = {.cover = cover};
+    size_t n = filter_command(FILTER_COMMAND_APART | FILTER_COMMAND_NO_NETWORK | FILTER_COMMAND_UNIX_SERVER, v);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        struct seccomp_data d = {.nr = tries[i].nr, .arch = AUDIT_ARCH_X86_64};
+        memcpy(d.args, tries[i].arg, sizeof tries[i].arg);
+        uint32_t got = bpf_run(v, n, &d, &t);
+        if (got != tries[i].want)
+            fail_msg("try %zu (call %d): %#x, not %#x", i, tries[i].nr, got, tries[i].want);
+    }
 }
 
 /* --- the message -------------------------------------------------------------------------------------------------- */
@@ -244,10 +282,8 @@ static void read_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filter_rows),
-        cmocka_unit_test(message),
-        cmocka_unit_test(read_right),
-        cmocka_unit_test(read_wrong),
+        cmocka_unit_test(filter_rows), cmocka_unit_test(unix_server), cmocka_unit_test(message),
+        cmocka_unit_test(read_right),  cmocka_unit_test(read_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

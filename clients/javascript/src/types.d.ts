@@ -163,6 +163,8 @@ export interface CodeContext {
 export interface CodeContextCreateBody {
   language?: string
   cwd?: string
+  /** what the context's kernel may less than the sandbox: docs/rights.md. network, write */
+  rights?: Record<string, any>
 }
 
 export interface CodeRunBody {
@@ -175,6 +177,8 @@ export interface CodeRunBody {
   env?: Record<string, string>
   /** seconds; 0 or left out: none */
   timeout?: number
+  /** what the cell may less than the sandbox: docs/rights.md. network, write, timeoutSeconds, outputBytes */
+  rights?: Record<string, any>
 }
 
 export interface Diff {

@@ -283,6 +283,7 @@ void mcp_run_code(struct mcp_call *k)
     struct sandbox *b = mcp_sandbox(k);
     _cleanup_buf_ struct buf body = {0};
     struct json j;
+    struct err err;
     if (!b)
         return;
     struct mcp_cell *w = xcalloc(1, sizeof *w);
@@ -299,7 +300,12 @@ void mcp_run_code(struct mcp_call *k)
     json_str(&j, "code", mcp_arg(k, "code"));
     json_str(&j, "language", mcp_arg(k, "language") ? mcp_arg(k, "language") : "python");
     json_i64(&j, "timeout", seconds);
+    int given = interpreter_add_rights(json_object_get(k->args, "rights"), &j, &body, &err);
     json_end_obj(&j);
-    w->x = interpreter_ask(k->api, b, "POST", "/execute", &body, &ops, w);
+    if (given < 0) {
+        mcp_fail(k, "%s", err.msg);
+        return;
+    }
+    w->x = interpreter_ask(k->api, b, "POST", given ? INTERPRETER_RIGHTS "/execute" : "/execute", &body, &ops, w);
     k->ping = loop_timer(k->api->loop, CELL_TELL_MS, mcp_cell_tell, k);
 }

@@ -165,9 +165,10 @@ static int native_code_add_env(json_t *root, struct json *j, struct err *err)
     return 0;
 }
 
+/* 1: with rights. */
 static int native_code_read(json_t *root, struct buf *ret, struct err *err)
 {
-    static const char *const known[] = {"code", "language", "contextID", "env", "timeout", NULL};
+    static const char *const known[] = {"code", "language", "contextID", "env", "timeout", "rights", NULL};
     const char *code = NULL, *language = NULL, *context = NULL;
     const json_t *timeout = json_object_get(root, "timeout");
     struct json j;
@@ -192,10 +193,11 @@ static int native_code_read(json_t *root, struct buf *ret, struct err *err)
         json_str(&j, "context_id", context);
     if (seconds > 0)
         json_fixed(&j, "timeout", (uint64_t)(seconds * 1000), 3);
-    if (native_code_add_env(root, &j, err) < 0)
-        return -1;
+    int given = native_code_add_env(root, &j, err) < 0
+                    ? -1
+                    : interpreter_add_rights(json_object_get(root, "rights"), &j, ret, err);
     json_end_obj(&j);
-    return 0;
+    return given;
 }
 
 static void native_code_on_body(struct http_req *r, json_t *root, unsigned status, const char *error)
@@ -212,16 +214,38 @@ static void native_code_on_body(struct http_req *r, json_t *root, unsigned statu
     if (!b)
         return;
     json_t *o = fields_root(root, &tmp, &err);
-    if (!o || native_code_read(o, &body, &err) < 0)
+    int given = o ? native_code_read(o, &body, &err) : -1;
+    if (given < 0)
         reply_refuse(r, 400, "bad_request", 0, err.msg);
     else
-        native_code_ask(c, b, "POST", "/execute", &body, NULL);
+        native_code_ask(c, b, "POST", given ? INTERPRETER_RIGHTS "/execute" : "/execute", &body, NULL);
     json_decref(tmp);
 }
 
 void native_code(struct api_call *c) { body_json(c->req, CODE_BODY_MAX, native_code_on_body); }
 
 /* --- contexts ------------------------------------------------------------------------------------------------------- */
+
+/* The two that a context can have; what else the service says is left out. */
+static void native_context_add_rights(struct json *j, const json_t *rights)
+{
+    const json_t *write = json_object_get(rights, "write");
+    if (!json_is_object(rights))
+        return;
+    json_obj(j, "rights");
+    if (json_is_string(json_object_get(rights, "network")))
+        json_str(j, "network", field_text(rights, "network"));
+    if (json_is_string(write))
+        json_str(j, "write", json_string_value(write));
+    if (json_is_array(write))
+        json_arr(j, "write");
+    for (size_t i = 0; i < json_array_size(write); i++)
+        if (json_is_string(json_array_get(write, i)))
+            json_str(j, NULL, json_string_value(json_array_get(write, i)));
+    if (json_is_array(write))
+        json_end_arr(j);
+    json_end_obj(j);
+}
 
 /* Adds what the service says of one context; false: it is none. */
 static bool native_context_add(struct json *j, const json_t *o)
@@ -233,6 +257,7 @@ static bool native_context_add(struct json *j, const json_t *o)
     json_str(j, "contextID", id);
     json_str(j, "language", field_text(o, "language"));
     json_str(j, "cwd", field_text(o, "cwd"));
+    native_context_add_rights(j, json_object_get(o, "rights"));
     json_end_obj(j);
     return true;
 }
@@ -277,7 +302,7 @@ static void native_context_new_answer(struct http_req *r, json_t *root)
 
 static int native_context_read(json_t *root, struct buf *ret, struct err *err)
 {
-    static const char *const known[] = {"language", "cwd", NULL};
+    static const char *const known[] = {"language", "cwd", "rights", NULL};
     const char *language = NULL, *cwd = NULL;
     struct json j;
     if (fields_check_known(root, "this route", known, err) < 0 || field_str(root, "language", &language, err) < 0 ||
@@ -289,8 +314,9 @@ static int native_context_read(json_t *root, struct buf *ret, struct err *err)
         json_str(&j, "language", language);
     if (cwd)
         json_str(&j, "cwd", cwd);
+    int given = interpreter_add_rights(json_object_get(root, "rights"), &j, ret, err);
     json_end_obj(&j);
-    return 0;
+    return given;
 }
 
 static void native_context_on_body(struct http_req *r, json_t *root, unsigned status, const char *error)
@@ -307,10 +333,12 @@ static void native_context_on_body(struct http_req *r, json_t *root, unsigned st
     if (!b)
         return;
     json_t *o = fields_root(root, &tmp, &err);
-    if (!o || native_context_read(o, &body, &err) < 0)
+    int given = o ? native_context_read(o, &body, &err) : -1;
+    if (given < 0)
         reply_refuse(r, 400, "bad_request", 0, err.msg);
     else
-        native_code_ask(c, b, "POST", "/contexts", &body, native_context_new_answer);
+        native_code_ask(c, b, "POST", given ? INTERPRETER_RIGHTS "/contexts" : "/contexts", &body,
+                        native_context_new_answer);
     json_decref(tmp);
 }
 

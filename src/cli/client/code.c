@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/strv.h"
 #include "cli/client/commands.h"
+#include "cli/client/exec.h"
 #include "cli/client/node.h"
 #include "cli/code/code.h"
 
@@ -28,6 +29,7 @@ struct coder {
     struct api *api;
     const char *id, *language, *context, *timeout;
     const struct strv *env;
+    const char *rights; /* JSON; NULL: those of the sandbox */
     int signals;
     struct code_view view;
 };
@@ -62,6 +64,11 @@ static int code_add_request(const struct coder *c, const char *code, struct buf 
         json_str(&j, name, equals + 1);
     }
     json_end_obj(&j);
+    if (c->rights) {
+        json_none(&j, "rights");
+        out->n -= strlen("null");
+        buf_adds(out, c->rights);
+    }
     json_end_obj(&j);
     return 0;
 }
@@ -234,6 +241,10 @@ static const char usage[] =
     "      --context ID      run it in this context instead of the default one of the language\n"
     "  -e, --env NAME=VALUE  set a variable for the cell\n"
     "  -t, --timeout SECONDS interrupt a cell that runs longer\n"
+    "      --no-network      make no socket\n"
+    "      --ro              change no file\n"
+    "      --write PATH      change files below these paths only; repeat it\n"
+    "      --output-limit N  end a cell that writes more, like 1M\n"
     "      --images HOW      kitty, iterm, sixel, or files (what the terminal is known to do)\n"
     "  -o, --output DIR      save pictures there (the current directory), as result-1.png and so on\n"
     "      --json            print the lines of the answer as they come\n"
@@ -244,16 +255,26 @@ static const char usage[] =
     "  hutch code $id plot.py\n"
     "  hutch code $id\n";
 
+static void code_rights_done(struct exec_rights_options *o) { strv_done(&o->write); }
+
 int cmd_code(int argc, char **argv)
 {
     const char *cell = NULL, *images = NULL;
     struct strv env __attribute__((cleanup(strv_done))) = {0};
     struct coder c = {.env = &env, .view.images = code_images_of_terminal()};
-    const struct node_option options[] = {
-        {"code", 'c', NULL, &cell, NULL},         {"language", 'l', NULL, &c.language, NULL},
-        {"context", 0, NULL, &c.context, NULL},   {"env", 'e', NULL, NULL, &env},
-        {"timeout", 't', NULL, &c.timeout, NULL}, {"images", 0, NULL, &images, NULL},
-        {"output", 'o', NULL, &c.view.dir, NULL}, {0}};
+    struct exec_rights_options less __attribute__((cleanup(code_rights_done))) = {.who = "code"};
+    const struct node_option options[] = {{"code", 'c', NULL, &cell, NULL},
+                                          {"language", 'l', NULL, &c.language, NULL},
+                                          {"context", 0, NULL, &c.context, NULL},
+                                          {"env", 'e', NULL, NULL, &env},
+                                          {"timeout", 't', NULL, &c.timeout, NULL},
+                                          {"images", 0, NULL, &images, NULL},
+                                          {"output", 'o', NULL, &c.view.dir, NULL},
+                                          {"no-network", 0, &less.no_network, NULL, NULL},
+                                          {"ro", 0, &less.read_only, NULL, NULL},
+                                          {"write", 0, NULL, NULL, &less.write},
+                                          {"output-limit", 0, NULL, &less.output_limit, NULL},
+                                          {0}};
     const struct node_command command = {"code", usage, options, 1, 2, false};
     _cleanup_buf_ struct buf text = {0};
     struct node_call call;
@@ -271,6 +292,10 @@ int cmd_code(int argc, char **argv)
     c.language = c.language ? c.language : code_language_of(file);
     if (node_take_id(&call, 0, &err) < 0)
         return cli_fail(&err);
+    _cleanup_free_ char *rights = NULL;
+    if (exec_rights_text(&call.api, &less, &rights, &err) < 0)
+        return cli_fail(&err);
+    c.rights = rights;
     c.api = &call.api;
     c.id = call.args[0];
     c.view.json = call.json;

@@ -9,6 +9,8 @@
 #include "cli/client/exec.h"
 #include "cli/client/node.h"
 
+static const char *rights_who(const struct exec_rights_options *o) { return o->who ? o->who : "exec"; }
+
 static int rights_add_limits(const struct exec_rights_options *o, json_t *j, struct err *err)
 {
     uint64_t ms = 0, bytes = 0;
@@ -20,7 +22,8 @@ static int rights_add_limits(const struct exec_rights_options *o, json_t *j, str
         return err_set(err, ERR_USAGE, 0, "exec: --timeout '%.40s' is not a duration of whole seconds like 30s or 5m",
                        o->timeout);
     if (o->output_limit && (!num_size(o->output_limit, &bytes) || bytes == 0 || bytes > INT64_MAX))
-        return err_set(err, ERR_USAGE, 0, "exec: --output-limit '%.40s' is not a size like 64k or 1M", o->output_limit);
+        return err_set(err, ERR_USAGE, 0, "%s: --output-limit '%.40s' is not a size like 64k or 1M", rights_who(o),
+                       o->output_limit);
     if (ms)
         (void)json_object_set_new(j, "timeoutSeconds", json_integer((json_int_t)(ms / 1000)));
     if (memory)
@@ -33,7 +36,7 @@ static int rights_add_limits(const struct exec_rights_options *o, json_t *j, str
 static int rights_add_paths(const struct exec_rights_options *o, json_t *j, struct err *err)
 {
     if (o->read_only && o->write.n)
-        return err_set(err, ERR_USAGE, 0, "exec: --ro excludes --write, which says where the command may write");
+        return err_set(err, ERR_USAGE, 0, "%s: --ro excludes --write, which says where it may write", rights_who(o));
     if (o->read_only)
         (void)json_object_set_new(j, "write", json_string("none"));
     if (!o->write.n)
@@ -41,7 +44,7 @@ static int rights_add_paths(const struct exec_rights_options *o, json_t *j, stru
     json_t *paths = node_json_strings(&o->write);
     if (json_array_size(paths) != o->write.n) {
         json_decref(paths);
-        return err_set(err, ERR_USAGE, 0, "exec: --write wants paths in UTF-8");
+        return err_set(err, ERR_USAGE, 0, "%s: --write wants paths in UTF-8", rights_who(o));
     }
     (void)json_object_set_new(j, "write", paths);
     return 0;
@@ -57,7 +60,7 @@ static int rights_ask_node(const struct api *api, struct err *err)
         return -1;
     if (json_is_true(json_object_get(json_object_get(answer, "features"), "command_rights")))
         return 0;
-    return err_set(err, ERR_HOST, 0, "exec: this node is too old for commands with fewer rights than their sandbox");
+    return err_set(err, ERR_HOST, 0, "this node is too old for rights of one command");
 }
 
 int exec_rights_text(const struct api *api, const struct exec_rights_options *o, char **ret, struct err *err)

@@ -22,6 +22,7 @@ struct exec_rights_options {
     bool no_network, read_only, own_user;
     struct strv write;
     const char *timeout, *output_limit, *memory;
+    const char *who; /* begins messages; NULL: exec */
 };
 /* exec_request.rights as text that the caller frees, NULL for none. Asks the node whether it knows them. */
 int exec_rights_text(const struct api *api, const struct exec_rights_options *o, char **ret, struct err *err);

@@ -58,7 +58,8 @@ static const struct word commands[] = {
      WORD_ID "--stdin --tty --detach --env --workdir --chdir --user --no-network --ro --write --own-user --timeout "
              "--output-limit --memory" NODE},
     {"code", "run code in a sandbox's interpreter",
-     WORD_ID "--code --language --context --env --timeout --images --output" NODE},
+     WORD_ID "--code --language --context --env --timeout --images --output --no-network "
+             "--ro --write --output-limit" NODE},
     {"shell", "a terminal in a sandbox", WORD_ID "--user" NODE},
     {"cp", "copy a file into or out of a sandbox", WORD_FILES "--recursive --user" NODE},
     {"logs", "what happened to a sandbox", WORD_ID "--follow" NODE},

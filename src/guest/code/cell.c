@@ -7,7 +7,11 @@
 #include "base/random.h"
 #include "guest/code/context-int.h"
 
-enum { END_GRACE_MS = 1000 }; /* between the two signs of the end: idle on iopub, the reply on shell */
+enum {
+    FULL_GRACE_MS =
+        200, /* a cell that wrote too much may be at its end, where an interrupt would hit the kernel's own code */
+    END_GRACE_MS = 1000 /* between the two signs of the end: idle on iopub, the reply on shell */
+};
 
 struct cell {
     struct cell *next;
@@ -18,7 +22,7 @@ struct cell {
     uint64_t timeout_ms;
     bool started, interrupted;
     struct lines lines;
-    loop_id keepalive, timeout, grace, last;
+    loop_id keepalive, timeout, grace, last, full;
 };
 
 static struct loop *cell_loop(const struct cell *x) { return x->context->all->world.loop; }
@@ -35,6 +39,7 @@ static void cell_stop_timers(struct cell *x)
     loop_timer_del(cell_loop(x), x->timeout);
     loop_timer_del(cell_loop(x), x->grace);
     loop_timer_del(cell_loop(x), x->last);
+    loop_timer_del(cell_loop(x), x->full);
 }
 
 /* Sets the variables of this call, or puts back those that the kernel was started with. */
@@ -121,6 +126,13 @@ static void cell_on_timeout(void *arg)
     cell_interrupt(x);
 }
 
+static void cell_on_full(void *arg)
+{
+    struct cell *x = arg;
+    x->full = 0;
+    cell_interrupt(x);
+}
+
 static void cell_on_keepalive(void *arg)
 {
     struct cell *x = arg;
@@ -188,19 +200,24 @@ void cell_on_message(struct context *c, const struct wire_msg *m, const char *wh
     x->last = 0;
     if (x->lines.replied && (x->lines.idle || x->lines.full))
         cell_on_last(x);
-    else if (x->lines.full)
-        cell_interrupt(x);
+    else if (x->lines.full && !x->full)
+        x->full = loop_timer(cell_loop(x), FULL_GRACE_MS, cell_on_full, x);
     else if (x->lines.idle || x->lines.replied)
         x->last = loop_timer(cell_loop(x), END_GRACE_MS, cell_on_last, x);
 }
 
-bool context_run(struct context *c, struct http_req *r, const char *code, json_t *env, uint64_t timeout_ms)
+bool context_run(struct context *c, struct http_req *r, const char *code, json_t *env, uint64_t timeout_ms,
+                 uint64_t output_max)
 {
     if (c->ncells >= CONTEXT_CELLS_MAX)
         return false;
     struct cell *x = xcalloc(1, sizeof *x), **at = &c->cells;
-    *x = (struct cell){
-        .context = c, .request = r, .code = xstrdup(code), .env = json_incref(env), .timeout_ms = timeout_ms};
+    *x = (struct cell){.context = c,
+                       .request = r,
+                       .code = xstrdup(code),
+                       .env = json_incref(env),
+                       .timeout_ms = timeout_ms,
+                       .lines.most = output_max};
     while (*at)
         at = &(*at)->next;
     *at = x;

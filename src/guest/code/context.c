@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -26,6 +27,12 @@ void context_add_json(const struct context *c, struct buf *b)
     json_str(&j, "id", c->id);
     json_str(&j, "language", c->language->name);
     json_str(&j, "cwd", c->cwd);
+    if (c->rights.said) {
+        _cleanup_free_ char *said = json_dumps(c->rights.said, JSON_COMPACT | JSON_SORT_KEYS);
+        json_none(&j, "rights");
+        b->n -= strlen("null");
+        buf_adds(b, said ? said : "null");
+    }
     json_end_obj(&j);
 }
 
@@ -86,7 +93,7 @@ void context_start_kernel(struct context *c)
     static const struct kernel_events events = {context_on_ready, context_wanted, context_on_message, context_on_gone};
     struct err err;
     c->state = CONTEXT_STARTING;
-    if (kernel_start(&c->all->world, c->language, c->cwd, &events, c, &c->kernel, &err) < 0)
+    if (kernel_start(&c->all->world, c->language, c->cwd, &c->rights, &events, c, &c->kernel, &err) < 0)
         context_fail(c, err.msg);
 }
 
@@ -110,7 +117,8 @@ struct context *context_find(struct contexts *all, const char *id)
     return c;
 }
 
-int context_new(struct contexts *all, const struct language *l, const char *cwd, struct context **ret, struct err *err)
+int context_new(struct contexts *all, const struct language *l, const char *cwd, const struct kernel_rights *rights,
+                struct context **ret, struct err *err)
 {
     struct stat st;
     char hex[33];
@@ -124,8 +132,11 @@ int context_new(struct contexts *all, const struct language *l, const char *cwd,
         cwd = all->cwd;
     if (stat(cwd, &st) < 0 || !S_ISDIR(st.st_mode) || access(cwd, X_OK) < 0)
         return err_set(err, ERR_USAGE, 0, "cwd is not a directory that can be entered; make it first");
+    if (kernel_may_have(l, rights, err) < 0 || kernel_rights_check(rights, cwd, err) < 0)
+        return -1;
     struct context *c = xcalloc(1, sizeof *c);
-    *c = (struct context){.next = all->first, .all = all, .language = l, .cwd = xstrdup(cwd)};
+    *c = (struct context){
+        .next = all->first, .all = all, .language = l, .cwd = xstrdup(cwd), .rights = kernel_rights_copy(rights)};
     random_hex(hex, 16);
     (void)snprintf(c->id, sizeof c->id, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
     all->first = c;
@@ -135,14 +146,15 @@ int context_new(struct contexts *all, const struct language *l, const char *cwd,
     return 0;
 }
 
-int context_default(struct contexts *all, const struct language *l, struct context **ret, struct err *err)
+int context_default(struct contexts *all, const struct language *l, const struct kernel_rights *rights,
+                    struct context **ret, struct err *err)
 {
     for (struct context *c = all->first; c; c = c->next)
-        if (c->is_default && c->language == l) {
+        if (c->is_default && c->language == l && kernel_rights_equal(&c->rights, rights)) {
             *ret = c;
             return 0;
         }
-    if (context_new(all, l, NULL, ret, err) < 0)
+    if (context_new(all, l, NULL, rights, ret, err) < 0)
         return -1;
     (*ret)->is_default = true;
     return 0;
@@ -161,6 +173,7 @@ void context_free(struct context *c)
     context_tell_waiters(c, 500, "the context was deleted");
     (void)cell_end_with_error(c, true, "ContextDeleted", "the context was deleted");
     free(c->cwd);
+    kernel_rights_done(&c->rights);
     free(c);
 }
 

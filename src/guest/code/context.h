@@ -30,7 +30,8 @@ struct context {
     char id[CONTEXT_ID + 1];
     const struct language *language;
     char *cwd;
-    bool is_default;
+    struct kernel_rights rights; /* of its kernels */
+    bool is_default;             /* of its language and rights */
     enum context_state state;
     char why[KERNEL_WHY];        /* FAILED */
     char notice[KERNEL_WHY + 1]; /* variables are lost, and no cell ran that could have said so: for the next one */
@@ -48,10 +49,12 @@ struct contexts {
     size_t n;
 };
 
-/* ERR_HOST: the language is not installed; ERR_USAGE: the directory; ERR_LIMIT: too many. */
-int context_new(struct contexts *all, const struct language *l, const char *cwd, struct context **ret, struct err *err);
-/* The default one of a language, made if needed. */
-int context_default(struct contexts *all, const struct language *l, struct context **ret, struct err *err);
+/* ERR_HOST: the language is not installed; ERR_USAGE: the directory, the rights; ERR_LIMIT: too many. */
+int context_new(struct contexts *all, const struct language *l, const char *cwd, const struct kernel_rights *rights,
+                struct context **ret, struct err *err);
+/* The default one of a language and these rights, made if needed. */
+int context_default(struct contexts *all, const struct language *l, const struct kernel_rights *rights,
+                    struct context **ret, struct err *err);
 struct context *context_find(struct contexts *all, const char *id);
 void context_free(struct context *c);
 /* A new kernel; the running cell ends with an error that says `why`, one line. */
@@ -59,8 +62,9 @@ void context_restart(struct context *c, const char *why);
 /* Answers r with the context (or null) once its kernel is ready, or with 500. */
 void context_reply_when_ready(struct context *c, struct http_req *r, bool with_body);
 void context_add_json(const struct context *c, struct buf *b);
-/* Runs code and answers r line by line. `env` is an object of strings, or NULL. timeout_ms 0: none.
- * False: too many cells wait. */
-bool context_run(struct context *c, struct http_req *r, const char *code, json_t *env, uint64_t timeout_ms);
+/* Runs code and answers r line by line. `env` is an object of strings, or NULL. timeout_ms 0: none; output_max 0: as much as
+ * any cell. False: too many cells wait. */
+bool context_run(struct context *c, struct http_req *r, const char *code, json_t *env, uint64_t timeout_ms,
+                 uint64_t output_max);
 
 #endif

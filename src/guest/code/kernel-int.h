@@ -19,6 +19,8 @@ struct kernel {
     bool heard, answered, ready;
 
     char key[WIRE_KEY + 1], session[WIRE_ID + 1], *file; /* owned: the connection file */
+    const struct kernel_rights *rights;                  /* of the context; said NULL: those of the service */
+    char *own; /* owned: with rights, the directory that holds its files; else NULL */
     unsigned port[PORTS];
     void *socket[SOCKETS];
     loop_id watch[SOCKETS], ask, deadline, last;
@@ -31,12 +33,16 @@ struct kernel {
     size_t ntail;
 };
 
+/* Its sockets are files, not ports. */
+bool kernel_uses_ipc(const struct kernel *k);
 /* Chooses ports, writes the connection file. */
 int kernel_write_file(struct kernel *k, struct err *err);
 /* Starts the process in `cwd`; fills pid, pidfd and said. */
 int kernel_spawn(struct kernel *k, json_t *spec, const char *cwd, struct err *err);
 /* Where a socket of the kernel is. */
 void kernel_add_address(const struct kernel *k, int which, struct buf *b);
+/* Removes its own directory. A process that the kernel left may still write there, so this does not wait. */
+void kernel_remove_own(struct kernel *k);
 /* Kills the group and has the process reaped when it has ended; closes the descriptors. */
 void kernel_end_process(struct kernel *k);
 

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,10 +17,32 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "guest/code/kernel-int.h"
+#include "os/wipe.h"
+
+enum { REMOVE_S = 20 };
 
 extern char **environ;
 
-static bool kernel_uses_ipc(const struct kernel *k) { return k->language->ipc; }
+/* A filter cannot tell connections to files from others. So a kernel that has the network, but not every unix socket, makes
+ * none at all and uses ports. */
+bool kernel_uses_ipc(const struct kernel *k)
+{
+    return k->language->ipc && (!k->rights->limit_write || k->rights->no_network);
+}
+
+int kernel_may_have(const struct language *l, const struct kernel_rights *r, struct err *err)
+{
+    if (r->no_network && !l->ipc)
+        return err_set(
+            err, ERR_USAGE, 0,
+            "rights: a cell of %s cannot have network off, as its kernel talks over ports; python and bash can",
+            l->name);
+    if (r->limit_write && l->terminal)
+        return err_set(err, ERR_USAGE, 0,
+                       "rights: a cell of %s cannot have write limited, as its kernel opens a terminal; python can",
+                       l->name);
+    return 0;
+}
 
 /* Ports that are free now. Another process may take one before the kernel does; the kernel then ends, and is started again
  * with the next request. */
@@ -116,18 +139,31 @@ static char *kernel_path(json_t *spec)
     return at ? xasprintf("PATH=%.*s/bin:%s", (int)(at - dir), dir, path) : xasprintf("PATH=%s", path);
 }
 
-/* Our environment, PATH, and what the kernelspec adds, which wins. */
-static char **kernel_env(json_t *spec)
+/* Where a kernel that may write nowhere else puts its own files. */
+static const char *const kernel_places[] = {"TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "JUPYTER_RUNTIME_DIR"};
+
+static bool kernel_is_place(const char *name)
+{
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_LEN(kernel_places); i++)
+        found |= strcmp(kernel_places[i], name) == 0;
+    return found;
+}
+
+/* Our environment, PATH, what the kernelspec adds, and the places. */
+static char **kernel_env(const struct kernel *k, json_t *spec)
 {
     json_t *add = json_object_get(spec, "env"), *value;
     const char *name;
     size_t n = 0, at = 0;
     while (environ[n])
         n++;
-    char **v = xcalloc(n + json_object_size(add) + 2, sizeof *v);
+    char **v = xcalloc(n + json_object_size(add) + ARRAY_LEN(kernel_places) + 2, sizeof *v);
+    for (size_t i = 0; k->rights->limit_write && i < ARRAY_LEN(kernel_places); i++)
+        v[at++] = xasprintf("%s=%s", kernel_places[i], k->own);
     json_object_foreach(add, name, value)
     {
-        if (json_is_string(value))
+        if (json_is_string(value) && !(k->rights->limit_write && kernel_is_place(name)))
             v[at++] = xasprintf("%s=%s", name, json_string_value(value));
     }
     if (!json_object_get(add, "PATH"))
@@ -151,8 +187,8 @@ static void kernel_free_words(char **v)
 }
 
 /* After fork(), while other threads of libzmq may have held locks: only calls that need none. */
-static _Noreturn void kernel_become(char **argv, char **env, const char *cwd, int said, pid_t parent,
-                                    unsigned processes)
+static _Noreturn void kernel_become(const struct kernel *k, char **argv, char **env, const char *cwd, int said,
+                                    pid_t parent)
 {
     static const char lost[] = "its directory is gone\n", missing[] = "its program cannot be started\n";
     sigset_t none;
@@ -172,12 +208,16 @@ static _Noreturn void kernel_become(char **argv, char **env, const char *cwd, in
         _exit(126);
     }
     /* A fork bomb leaves room for what ends it. */
+    unsigned processes = k->world->processes;
     if (processes > 0)
         (void)setrlimit(RLIMIT_NPROC, &(struct rlimit){processes, processes});
     /* If memory runs out the kernel is ended, not the service. */
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0)
         (void)write(score, "500", 3);
+    (void)syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
+    if (k->rights->said && kernel_rights_apply(k->rights, k->own) < 0)
+        _exit(126);
     environ = env;
     (void)execvp(argv[0], argv);
     (void)write(2, missing, sizeof missing - 1);
@@ -190,10 +230,10 @@ int kernel_spawn(struct kernel *k, json_t *spec, const char *cwd, struct err *er
     pid_t parent = getpid();
     if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_set(err, ERR_SETUP, errno, "make a pipe for the kernel");
-    char **argv = kernel_argv(k, spec), **env = kernel_env(spec);
+    char **argv = kernel_argv(k, spec), **env = kernel_env(k, spec);
     k->pid = fork();
     if (k->pid == 0)
-        kernel_become(argv, env, cwd, said[1], parent, k->world->processes);
+        kernel_become(k, argv, env, cwd, said[1], parent);
     int eno = errno;
     (void)close(said[1]);
     kernel_free_words(argv);
@@ -223,6 +263,32 @@ static void kernel_on_reapable(void *arg, int fd, unsigned events)
     free(r);
 }
 
+/* Waits for a process of ours that ends by itself. */
+static void kernel_reap(struct kernel_world *w, pid_t pid, int pidfd)
+{
+    if (pidfd < 0 || w->ending) {
+        if (pid > 0)
+            (void)waitpid(pid, NULL, 0);
+        if (pidfd >= 0)
+            (void)close(pidfd);
+        return;
+    }
+    struct reaping *r = xcalloc(1, sizeof *r);
+    *r = (struct reaping){.loop = w->loop, .pid = pid, .pidfd = pidfd};
+    r->watch = loop_fd_add(r->loop, r->pidfd, LOOP_IN, kernel_on_reapable, r);
+}
+
+void kernel_remove_own(struct kernel *k)
+{
+    struct err err;
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(REMOVE_S);
+        _exit(wipe_tree(AT_FDCWD, k->own, &err) < 0 ? 1 : 0);
+    }
+    kernel_reap(k->world, pid, pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1);
+}
+
 void kernel_end_process(struct kernel *k)
 {
     if (k->pid > 0) {
@@ -231,14 +297,5 @@ void kernel_end_process(struct kernel *k)
     }
     if (k->said >= 0)
         (void)close(k->said);
-    if (k->pidfd < 0 || k->world->ending) {
-        if (k->pid > 0)
-            (void)waitpid(k->pid, NULL, 0);
-        if (k->pidfd >= 0)
-            (void)close(k->pidfd);
-        return;
-    }
-    struct reaping *r = xcalloc(1, sizeof *r);
-    *r = (struct reaping){.loop = k->world->loop, .pid = k->pid, .pidfd = k->pidfd};
-    r->watch = loop_fd_add(r->loop, r->pidfd, LOOP_IN, kernel_on_reapable, r);
+    kernel_reap(k->world, k->pid, k->pidfd);
 }

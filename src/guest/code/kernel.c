@@ -1,9 +1,11 @@
 #include "guest/code/kernel-int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -253,21 +255,52 @@ static int kernel_connect(struct kernel *k, struct err *err)
     return 0;
 }
 
-int kernel_start(struct kernel_world *w, const struct language *l, const char *cwd, const struct kernel_events *events,
-                 void *arg, struct kernel **ret, struct err *err)
+/* IPython copies a README there if it is missing, with its mode, which a kernel that may not write cannot set. */
+static int kernel_make_profile(const struct kernel *k, struct err *err)
+{
+    static const char *const dirs[] = {"profile_default", "profile_default/startup"};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        _cleanup_free_ char *dir = xasprintf("%s/%s", k->own, dirs[i]);
+        if (mkdir(dir, 0700) < 0)
+            return err_set(err, ERR_SETUP, errno, "make %s", dir);
+    }
+    _cleanup_free_ char *file = xasprintf("%s/%s/README", k->own, dirs[1]);
+    _cleanup_close_ int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 ? err_set(err, ERR_SETUP, errno, "make %s", file) : 0;
+}
+
+/* Its files are in a directory of its own, which is all that a kernel without the right to write may change. */
+static int kernel_make_place(struct kernel *k, struct err *err)
+{
+    struct kernel_world *w = k->world;
+    if (!k->rights->said) {
+        k->file = xasprintf("%s/%u.json", w->dir, ++w->made);
+        return 0;
+    }
+    k->own = xasprintf("%s/%u-%.8s", w->dir, ++w->made, k->session); /* a killed service may have left a number */
+    k->file = xasprintf("%s/kernel.json", k->own);
+    if (mkdir(k->own, 0700) < 0)
+        return err_set(err, ERR_SETUP, errno, "make %s", k->own);
+    return k->rights->limit_write ? kernel_make_profile(k, err) : 0;
+}
+
+int kernel_start(struct kernel_world *w, const struct language *l, const char *cwd, const struct kernel_rights *rights,
+                 const struct kernel_events *events, void *arg, struct kernel **ret, struct err *err)
 {
     json_t *spec = language_spec(l, w->path, err);
     if (!spec)
         return -1;
     struct kernel *k = xcalloc(1, sizeof *k);
-    *k = (struct kernel){.world = w, .language = l, .events = events, .arg = arg, .pidfd = -1, .said = -1};
+    *k = (struct kernel){
+        .world = w, .language = l, .rights = rights, .events = events, .arg = arg, .pidfd = -1, .said = -1};
     const char *mode = json_string_value(json_object_get(spec, "interrupt_mode"));
     k->by_message = mode && strcmp(mode, "message") == 0;
     random_hex(k->key, WIRE_KEY / 2);
     random_hex(k->session, WIRE_ID / 2);
-    k->file = xasprintf("%s/%u.json", w->dir, ++w->made);
-    int result =
-        kernel_write_file(k, err) < 0 || kernel_spawn(k, spec, cwd, err) < 0 || kernel_connect(k, err) < 0 ? -1 : 0;
+    int result = kernel_make_place(k, err) < 0 || kernel_write_file(k, err) < 0 ||
+                         kernel_spawn(k, spec, cwd, err) < 0 || kernel_connect(k, err) < 0
+                     ? -1
+                     : 0;
     json_decref(spec);
     if (result < 0) {
         kernel_free(k);
@@ -285,6 +318,7 @@ static void kernel_on_free(void *arg)
 {
     struct kernel *k = arg;
     free(k->file);
+    free(k->own);
     free(k);
 }
 
@@ -304,12 +338,14 @@ void kernel_free(struct kernel *k)
         if (k->socket[i])
             (void)zmq_close(k->socket[i]);
     }
-    for (int i = 0; i < PORTS && k->language->ipc; i++) {
+    for (int i = 0; i < PORTS && kernel_uses_ipc(k); i++) {
         _cleanup_buf_ struct buf address = {0};
         kernel_add_address(k, i, &address);
         (void)unlink(buf_str(&address) + strlen("ipc://"));
     }
     (void)unlink(k->file);
     kernel_end_process(k);
+    if (k->own)
+        kernel_remove_own(k);
     loop_defer(l, kernel_on_free, k);
 }

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "guest/code/languages.h"
+#include "guest/code/rights.h"
 #include "guest/code/wire.h"
 #include "loop/loop.h"
 
@@ -37,8 +38,11 @@ struct kernel_events {
 };
 
 struct kernel;
-int kernel_start(struct kernel_world *w, const struct language *l, const char *cwd, const struct kernel_events *events,
-                 void *arg, struct kernel **ret, struct err *err);
+/* Cells of a language can have these rights. ERR_USAGE. */
+int kernel_may_have(const struct language *l, const struct kernel_rights *r, struct err *err);
+/* `rights` stay until kernel_free(). */
+int kernel_start(struct kernel_world *w, const struct language *l, const char *cwd, const struct kernel_rights *rights,
+                 const struct kernel_events *events, void *arg, struct kernel **ret, struct err *err);
 /* Sends code; its messages have `id` as their parent's. */
 void kernel_execute(struct kernel *k, const char *id, const char *code, bool silent);
 /* False: this kernel cannot be interrupted, only freed. */

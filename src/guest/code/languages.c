@@ -40,6 +40,7 @@ static const struct language languages[] = {
      .aliases = "sh",
      .kernels = "bash",
      .how = "pip install bash_kernel && python3 -m bash_kernel.install --sys-prefix",
+     .terminal = true,
      .ipc = true},
 };
 

@@ -21,7 +21,8 @@ struct language {
     const char *kernels; /* names of kernelspecs, the best first: "python3,python" */
     const char *how;     /* how to add it to a template */
     enum language_interrupt interrupt;
-    bool ipc; /* the kernel can use sockets in a directory instead of ports */
+    bool terminal; /* the kernel opens one, which a kernel that may not write cannot */
+    bool ipc;      /* the kernel can use sockets in a directory instead of ports */
 };
 
 /* By name or alias, in either case; NULL: unknown. */

@@ -34,10 +34,18 @@ static void line_write(struct lines *l, json_t *o, struct buf *out)
     }
     json_decref(o);
     l->bytes += out->n - before;
-    if (l->full || l->bytes <= LINES_OUTPUT_MAX)
+    bool own = l->most > 0 && l->most < LINES_OUTPUT_MAX;
+    if (l->full || l->bytes <= (own ? l->most : LINES_OUTPUT_MAX))
         return;
     out->n = before;
     char why[160];
+    if (own) {
+        (void)snprintf(why, sizeof why,
+                       "the cell wrote more than its %llu bytes; the rest was dropped and it was interrupted",
+                       (unsigned long long)l->most);
+        lines_stop_too_large(l, why);
+        return;
+    }
     (void)snprintf(why, sizeof why,
                    "the cell wrote more than %d MiB; the rest was dropped and the cell interrupted: write it to a file",
                    LINES_OUTPUT_MAX >> 20);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "guest/code/wire.h"
@@ -12,6 +13,7 @@ enum { LINES_OUTPUT_MAX = 64 * 1024 * 1024 }; /* bytes of all lines of one cell 
 
 struct lines {
     size_t bytes;     /* so far */
+    uint64_t most;    /* the cell's own limit; 0: LINES_OUTPUT_MAX alone */
     bool failed;      /* a line of type "error" was written: later ones are dropped */
     bool full;        /* LINES_OUTPUT_MAX was reached, or one output was too large: nothing but the end is written */
     const char *stop; /* the name of the error that the cell ends with because we stopped it, or NULL */

@@ -18,6 +18,7 @@
 #include "base/num.h"
 #include "guest/code/service.h"
 #include "http/server.h"
+#include "os/wipe.h"
 
 enum { PROCESSES_STANDARD = 400 /* of the 512 that a sandbox has unless configured */ };
 
@@ -48,9 +49,11 @@ static int main_listen(int port, struct err *err)
 /* Empties a directory of ours that a service on this port left behind when it was killed. */
 static void main_empty(const char *dir)
 {
+    struct err err;
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
-        (void)unlinkat(dirfd(d), e->d_name, 0);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            (void)wipe_tree(dirfd(d), e->d_name, &err);
     if (d)
         (void)closedir(d);
 }
@@ -89,7 +92,7 @@ static int main_serve(struct contexts *all, int port, struct err *err)
         http_server_new(l, &limits, service_handle, all, &server, err) < 0 ||
         http_server_listen(server, fd, NULL, NULL, err) < 0)
         return -1;
-    if (all->warm && context_default(all, all->warm, &c, err) < 0) {
+    if (all->warm && context_default(all, all->warm, &(struct kernel_rights){0}, &c, err) < 0) {
         log_text(LOG_LEVEL_WARN, "%s", err->msg);
         (void)snprintf(all->why, sizeof all->why, "%.500s", err->msg);
     }

@@ -76,17 +76,63 @@ static int service_timeout(json_t *root, uint64_t *ret, struct err *err)
     return 0;
 }
 
+/* The shorter one of two times, of which 0 is none. */
+static uint64_t service_shorter(uint64_t a, uint64_t b) { return a == 0 || (b > 0 && b < a) ? b : a; }
+
+/* Of the member `rights`, or of a variable, for clients that have nothing else; it is taken out. */
+static int service_rights(json_t *root, json_t *env, struct cell_rights *ret, struct err *err)
+{
+    static const char name[] = "HUTCH_RIGHTS";
+    const char *text = json_string_value(json_object_get(env, name));
+    json_t *o = json_object_get(root, "rights");
+    *ret = (struct cell_rights){0};
+    if (text && o && !json_is_null(o))
+        return err_set(err, ERR_USAGE, 0, "rights are given twice: as a member, and as the variable %s", name);
+    int result = text ? cell_rights_read_text(text, ret, err) : cell_rights_read(o, ret, err);
+    if (text)
+        (void)json_object_del(env, name);
+    return result;
+}
+
+static void service_refuse_rights(struct http_req *r, const struct context *c, const struct kernel_rights *asked)
+{
+    _cleanup_buf_ struct buf text = {0};
+    _cleanup_free_ char *has = c->rights.said ? json_dumps(c->rights.said, JSON_COMPACT | JSON_SORT_KEYS) : NULL,
+                        *wants = json_dumps(asked->said, JSON_COMPACT | JSON_SORT_KEYS);
+    buf_addf(
+        &text,
+        "the kernel of this context has the rights %.160s for its whole life, not %.160s; name no context, or make one "
+        "with these rights: POST .../contexts",
+        has ? has : "of the sandbox", wants ? wants : "others");
+    service_refuse(r, 409, "rights_differ", buf_str(&text));
+}
+
+static void service_run_with(struct contexts *all, struct http_req *r, json_t *root, json_t *env,
+                             const struct cell_rights *rights);
+
 static void service_run(struct contexts *all, struct http_req *r, json_t *root)
+{
+    struct cell_rights rights;
+    struct err err;
+    json_t *env;
+    if (service_env(root, &env, &err) < 0 || service_rights(root, env, &rights, &err) < 0) {
+        service_fail(r, &err);
+        return;
+    }
+    service_run_with(all, r, root, env, &rights);
+    cell_rights_done(&rights);
+}
+
+static void service_run_with(struct contexts *all, struct http_req *r, json_t *root, json_t *env,
+                             const struct cell_rights *rights)
 {
     const char *code, *id, *word;
     const struct language *language;
     struct context *c = NULL;
     struct err err;
     uint64_t timeout;
-    json_t *env;
     if (service_text(root, "code", &code, &err) < 0 || service_text(root, "context_id", &id, &err) < 0 ||
-        service_text(root, "language", &word, &err) < 0 || service_env(root, &env, &err) < 0 ||
-        service_timeout(root, &timeout, &err) < 0) {
+        service_text(root, "language", &word, &err) < 0 || service_timeout(root, &timeout, &err) < 0) {
         service_fail(r, &err);
     } else if (!code) {
         service_refuse(r, 400, "bad_request", "code is missing: {\"code\": \"1 + 1\"}");
@@ -97,9 +143,11 @@ static void service_run(struct contexts *all, struct http_req *r, json_t *root)
                        "the context is not known; it may have been lost when the service was restarted");
     } else if (!(language = language_find(word ? word : "python"))) {
         service_refuse_language(r);
-    } else if (!c && context_default(all, language, &c, &err) < 0) {
+    } else if (c && rights->kernel.said && !kernel_rights_equal(&c->rights, &rights->kernel)) {
+        service_refuse_rights(r, c, &rights->kernel);
+    } else if (!c && context_default(all, language, &rights->kernel, &c, &err) < 0) {
         service_fail(r, &err);
-    } else if (!context_run(c, r, code, env, timeout)) {
+    } else if (!context_run(c, r, code, env, service_shorter(timeout, rights->time_ms), rights->output_max)) {
         service_refuse(r, 429, "too_many_cells",
                        "64 cells wait in this context, which is the limit; wait for one of them");
     }
@@ -109,16 +157,23 @@ static void service_make(struct contexts *all, struct http_req *r, json_t *root)
 {
     const char *word, *cwd;
     const struct language *language;
+    struct cell_rights rights;
     struct context *c;
     struct err err;
-    if (service_text(root, "language", &word, &err) < 0 || service_text(root, "cwd", &cwd, &err) < 0)
+    if (service_text(root, "language", &word, &err) < 0 || service_text(root, "cwd", &cwd, &err) < 0 ||
+        cell_rights_read(json_object_get(root, "rights"), &rights, &err) < 0) {
         service_fail(r, &err);
+        return;
+    }
+    if (rights.time_ms || rights.output_max)
+        service_refuse(r, 400, "bad_request", "rights: limits of time and output are a cell's, not a context's");
     else if (!(language = language_find(word ? word : "python")))
         service_refuse_language(r);
-    else if (context_new(all, language, cwd, &c, &err) < 0)
+    else if (context_new(all, language, cwd, &rights.kernel, &c, &err) < 0)
         service_fail(r, &err);
     else
         context_reply_when_ready(c, r, true);
+    cell_rights_done(&rights);
 }
 
 static void service_on_body(struct http_req *r, json_t *root, unsigned status, const char *error)
@@ -128,7 +183,7 @@ static void service_on_body(struct http_req *r, json_t *root, unsigned status, c
         service_refuse(r, status, status == 413 ? "too_large" : "bad_request", error);
     else if (root && !json_is_object(root))
         service_refuse(r, 400, "bad_request", "the body must be a JSON object");
-    else if (strcmp(r->path, "/execute") == 0)
+    else if (strcmp(r->path, "/execute") == 0 || strcmp(r->path, "/rights/execute") == 0)
         service_run(all, r, root);
     else
         service_make(all, r, root);
@@ -201,6 +256,9 @@ void service_handle(void *ctx, struct http_req *r)
         {"GET", "/health", service_health, 0},
         {"POST", "/execute", service_post, 0},
         {"POST", "/contexts", service_post, 0},
+        /* A service that does not know rights does not know these paths, so it cannot run a cell with all of them. */
+        {"POST", "/rights/execute", service_post, 0},
+        {"POST", "/rights/contexts", service_post, 0},
         {"GET", "/contexts", service_list, 0},
         {"POST", "/contexts/{id}/restart", service_restart, 0},
         {"DELETE", "/contexts/{id}", service_delete, 0},

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -77,6 +78,23 @@ static void command_put_unix(struct command_program *p)
     command_put_answer(p, SECCOMP_RET_ALLOW);
 }
 
+/* Sockets that wait for connections: socket(AF_UNIX, SOCK_STREAM), bind, listen. */
+static void command_put_server(struct command_program *p)
+{
+    static const int connecting[] = {SYS_connect};
+    command_put_calls(p, connecting, ARRAY_LEN(connecting), EACCES);
+    command_put_unless_equal(p, SYS_socket, 9);
+    command_put_load(p, LOW(0));
+    command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 4, 0);
+    command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 4);
+    command_put_load(p, LOW(1));
+    command_put_op(p, BPF_ALU | BPF_AND | BPF_K, TYPE_MASK, 0, 0);
+    command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 2, 1);
+    command_put_answer(p, REFUSE(EOPNOTSUPP)); /* libzmq looks for interfaces, and aborts at another one */
+    command_put_answer(p, REFUSE(EACCES));
+    command_put_answer(p, SECCOMP_RET_ALLOW);
+}
+
 /* prlimit(other, .., new limits): the same user may set them, and no Landlock looks. */
 static void command_put_limits(struct command_program *p)
 {
@@ -98,6 +116,18 @@ static void command_put_own(struct command_program *p, const int *nrs, size_t n,
         command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nrs[i], (unsigned)(n - i - 1), i + 1 == n ? 4 : 0);
     command_put_load(p, LOW(arg));
     command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
+    command_put_answer(p, REFUSE(EPERM));
+    command_put_answer(p, SECCOMP_RET_ALLOW);
+}
+
+/* A thread names itself by its number when it takes the ordinary scheduler, which those of libzmq do, or they abort. */
+static void command_put_scheduler(struct command_program *p)
+{
+    command_put_unless_equal(p, SYS_sched_setscheduler, 6);
+    command_put_load(p, LOW(0));
+    command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0);
+    command_put_load(p, LOW(1));
+    command_put_op(p, BPF_JMP | BPF_JEQ | BPF_K, SCHED_OTHER, 1, 0);
     command_put_answer(p, REFUSE(EPERM));
     command_put_answer(p, SECCOMP_RET_ALLOW);
 }
@@ -155,17 +185,19 @@ static void command_put_apart(struct command_program *p, unsigned flags)
     static const int rings[] = {SYS_io_uring_setup, SYS_io_uring_enter,
                                 SYS_io_uring_register}; /* would pass all this by */
     static const int sockets[] = {SYS_socket, SYS_connect, SYS_bind, SYS_listen};
-    static const int scheduling[] = {SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setscheduler,
-                                     SYS_sched_setattr};
+    static const int scheduling[] = {SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setattr};
     command_put_calls(p, rings, ARRAY_LEN(rings), ENOSYS);
     command_put_calls(p, objects, ARRAY_LEN(objects), EACCES);
-    if (flags & FILTER_COMMAND_NO_NETWORK)
+    if ((flags & FILTER_COMMAND_NO_NETWORK) && (flags & FILTER_COMMAND_UNIX_SERVER))
+        command_put_server(p);
+    else if (flags & FILTER_COMMAND_NO_NETWORK)
         command_put_calls(p, sockets, ARRAY_LEN(sockets), EACCES);
     else
         command_put_unix(p);
     command_put_pairs(p);
     command_put_limits(p);
     command_put_own(p, scheduling, ARRAY_LEN(scheduling), 0);
+    command_put_scheduler(p);
     command_put_priority(p, SYS_setpriority, PRIO_PROCESS);
     command_put_priority(p, SYS_ioprio_set, IOPRIO_WHO_PROCESS);
 }

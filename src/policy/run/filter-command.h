@@ -17,6 +17,9 @@ enum filter_command_flag {
     FILTER_COMMAND_READ_ONLY = 1 << 2,   /* modes, owners, times, attributes: what Landlock does not look at */
     FILTER_COMMAND_NO_TRUNCATE = 1 << 3, /* for Landlock below ABI 3, which does not look at truncation either */
     FILTER_COMMAND_ONE_GROUP = 1 << 4,   /* nothing leaves the process group, so that a signal reaches all of it */
+    /* With NO_NETWORK: it may wait for connections on unix sockets, and connects nowhere. Stream sockets only: a datagram
+     * could be sent to any address. */
+    FILTER_COMMAND_UNIX_SERVER = 1 << 5,
 };
 
 enum { FILTER_COMMAND_MAX = 160 };

@@ -171,6 +171,8 @@ class CodeContext(TypedDict):
 class CodeContextCreateBody(TypedDict):
     language: NotRequired[str]
     cwd: NotRequired[str]
+    # what the context's kernel may less than the sandbox: docs/rights.md. network, write
+    rights: NotRequired[dict[str, Any]]
 
 
 class CodeRunBody(TypedDict):
@@ -183,6 +185,8 @@ class CodeRunBody(TypedDict):
     env: NotRequired[dict[str, str]]
     # seconds; 0 or left out: none
     timeout: NotRequired[float]
+    # what the cell may less than the sandbox: docs/rights.md. network, write, timeoutSeconds, outputBytes
+    rights: NotRequired[dict[str, Any]]
 
 
 Diff = TypedDict("Diff", {
