@@ -72,6 +72,8 @@ struct etcd {
     uint64_t cluster;                /* its id; 0: not known yet */
     struct etcd_call *first, **last; /* calls that no connection has */
     size_t ncalls;                   /* all of them */
+    uint64_t swept_ms;               /* when those that wait were last looked at */
+    char *trouble;                   /* why the last connection failed; NULL: none did since one was good */
     struct etcd_conn *conns;
     size_t nconns;
     loop_id timer; /* looks at waiting calls */
@@ -99,8 +101,10 @@ void etcd_json_change(struct etcd *e, const struct facts_test *tests, size_t nte
 void etcd_json_watch(struct etcd *e, const char *prefix, uint64_t from, struct buf *out);
 etcd_parse_fn etcd_parse_rows, etcd_parse_change, etcd_parse_lease, etcd_parse_kept, etcd_parse_nothing,
     etcd_parse_token;
-/* A number that etcd writes as a text; 0 if there is none. */
+/* A number that etcd writes as a text; 0 if there is none, or more than etcd can have. */
 uint64_t etcd_number(const json_t *o, const char *name);
+/* The same for an id, which may have all 64 bits. */
+uint64_t etcd_id(const json_t *o, const char *name);
 /* Sets result and why from a refusal of etcd's. */
 void etcd_parse_error(struct etcd_call *c, const json_t *body, unsigned status);
 /* A fact of an answer, if it is one of ours. removed: of an event. */

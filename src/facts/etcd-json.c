@@ -12,6 +12,8 @@
 #include "base/num.h"
 #include "facts/etcd-int.h"
 
+enum { TOKEN_MAX = 4096 };
+
 /* --- writing -------------------------------------------------------------------------------------------------------- */
 
 static void etcd_add_bytes(struct json *j, const char *name, const void *p, size_t n)
@@ -122,7 +124,7 @@ void etcd_json_watch(struct etcd *e, const char *prefix, uint64_t from, struct b
 
 /* --- reading -------------------------------------------------------------------------------------------------------- */
 
-uint64_t etcd_number(const json_t *o, const char *name)
+uint64_t etcd_id(const json_t *o, const char *name)
 {
     uint64_t n = 0;
     const json_t *v = json_object_get(o, name);
@@ -131,6 +133,12 @@ uint64_t etcd_number(const json_t *o, const char *name)
     if (json_is_string(v))
         (void)num_u64(json_string_value(v), &n);
     return n;
+}
+
+uint64_t etcd_number(const json_t *o, const char *name)
+{
+    uint64_t n = etcd_id(o, name);
+    return n < INT64_MAX ? n : 0; /* one more still is a number */
 }
 
 void etcd_add_fact(struct etcd *e, struct facts_rows *rows, const json_t *kv, bool removed)
@@ -153,11 +161,43 @@ void etcd_add_fact(struct etcd *e, struct facts_rows *rows, const json_t *kv, bo
     facts_rows_add(rows, &f);
 }
 
+/* Every answer says at which revision it was true. One that does not is not etcd's. */
+static bool etcd_has_revision(struct etcd_call *c)
+{
+    if (c->revision)
+        return true;
+    c->result = c->changes ? FACTS_UNKNOWN : FACTS_DOWN;
+    buf_adds(&c->why, "its answer has no revision");
+    return false;
+}
+
+/* Whether the last row is one that was asked for, and behind the one before: pages would not come to an end else. */
+static bool etcd_row_fits(const struct etcd_call *c)
+{
+    const struct facts_rows *r = &c->rows;
+    const char *key = r->v[r->n - 1].key, *before = r->n > 1 ? r->v[r->n - 2].key : c->page.after;
+    if (!c->limit)
+        return r->n == 1 && strcmp(key, c->page.prefix) == 0;
+    return r->n <= c->limit && strncmp(key, c->page.prefix, strlen(c->page.prefix)) == 0 &&
+           (!before || strcmp(key, before) > 0);
+}
+
 void etcd_parse_rows(struct etcd *e, struct etcd_call *c, json_t *body)
 {
     json_t *list = json_object_get(body, "kvs"), *kv;
     size_t i;
-    json_array_foreach(list, i, kv) etcd_add_fact(e, &c->rows, kv, false);
+    if (!etcd_has_revision(c))
+        return;
+    json_array_foreach(list, i, kv)
+    {
+        size_t had = c->rows.n;
+        etcd_add_fact(e, &c->rows, kv, false);
+        if (c->rows.n == had || etcd_row_fits(c))
+            continue;
+        c->result = FACTS_DOWN;
+        buf_adds(&c->why, "its answer has facts that were not asked for, or in no order");
+        return;
+    }
     c->more = json_is_true(json_object_get(body, "more"));
     if (!c->more || c->rows.n > 0 || json_array_size(list) == 0)
         return;
@@ -177,7 +217,7 @@ void etcd_parse_rows(struct etcd *e, struct etcd_call *c, json_t *body)
 void etcd_parse_change(struct etcd *e, struct etcd_call *c, json_t *body)
 {
     (void)e;
-    if (json_is_true(json_object_get(body, "succeeded")))
+    if (!etcd_has_revision(c) || json_is_true(json_object_get(body, "succeeded")))
         return;
     c->result = FACTS_DIFFERS;
     buf_adds(&c->why, "a fact is not as the change expects");
@@ -188,6 +228,10 @@ void etcd_parse_lease(struct etcd *e, struct etcd_call *c, json_t *body)
     (void)e;
     c->lease = etcd_number(body, "ID");
     c->ttl_s = (unsigned)etcd_number(body, "TTL");
+    if (c->lease && c->ttl_s)
+        return;
+    c->result = FACTS_UNKNOWN; /* 0 would mean facts that never end */
+    buf_adds(&c->why, "its answer has no lease");
 }
 
 /* A stream of one answer. Without a TTL there is no such lease. */
@@ -209,7 +253,11 @@ void etcd_parse_nothing(struct etcd *e, struct etcd_call *c, json_t *body) { (vo
 void etcd_parse_token(struct etcd *e, struct etcd_call *c, json_t *body)
 {
     const char *token = json_string_value(json_object_get(body, "token"));
-    if (token && !strpbrk(token, "\r\n")) {
+    size_t n = token ? strlen(token) : 0;
+    bool is_right = n > 0 && n <= TOKEN_MAX;
+    for (size_t i = 0; i < n && is_right; i++)
+        is_right = token[i] >= ' ' && token[i] <= '~';
+    if (is_right) {
         free(e->token);
         e->token = xstrdup(token);
         return;

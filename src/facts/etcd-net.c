@@ -129,6 +129,33 @@ static bool etcd_gives_up(const struct etcd *e, const struct etcd_call *c)
            (e->failures - c->failures >= 2 * e->nendpoints && now + ETCD_TOTAL_MS >= c->until + ETCD_DOWN_MS);
 }
 
+/* Calls that no connection took in time are answered. Looks at all of them, so not at each turn. */
+static void etcd_end_late(struct etcd *e)
+{
+    struct etcd_call *late = NULL, **end = &late, **at = &e->first;
+    uint64_t now = loop_now(e->head.loop);
+    if (now < e->swept_ms + ETCD_AGAIN_MS)
+        return;
+    e->swept_ms = now;
+    while (*at) {
+        struct etcd_call *c = *at;
+        if (!etcd_gives_up(e, c)) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        c->next = NULL;
+        *end = c;
+        end = &c->next;
+    }
+    e->last = at;
+    while (late) { /* the callbacks may make calls */
+        struct etcd_call *c = late;
+        late = c->next;
+        etcd_call_fail(e, c, FACTS_DOWN, e->trouble ? e->trouble : "no connection was free in time");
+    }
+}
+
 /* It was not sent, or changes nothing: it waits for another try, if it may. */
 static void etcd_again(struct etcd *e, struct etcd_call *c, const char *why)
 {
@@ -172,6 +199,8 @@ static void etcd_conn_fail(struct etcd_conn *k, bool sent, const char *text)
     _cleanup_free_ char *why = xasprintf("%s: %s", e->endpoint[k->endpoint].authority, text);
     size_t endpoint = k->endpoint;
     etcd_conn_free(k);
+    free(e->trouble);
+    e->trouble = xstrdup(why);
     e->failures += endpoint == e->current;
     etcd_next_endpoint(e, endpoint);
     if (c && c->changes && sent)
@@ -210,28 +239,29 @@ static void etcd_on_data(void *arg, const void *p, size_t n)
 /* Whether the answer is of the cluster that the first answer was of. */
 static bool etcd_is_ours(struct etcd *e, const json_t *body)
 {
-    uint64_t id = etcd_number(json_object_get(body, "header"), "cluster_id");
+    uint64_t id = etcd_id(json_object_get(body, "header"), "cluster_id");
     if (!e->cluster)
         e->cluster = id;
     return !id || id == e->cluster;
 }
 
-/* The answer to our question for the cluster. */
-static void etcd_conn_on_known(struct etcd_conn *k, json_t *body)
+/* The answer to our question for the cluster; etcd that wants credentials for it says so later. */
+static void etcd_conn_on_known(struct etcd_conn *k, const json_t *body)
 {
     struct etcd *e = k->e;
     if (etcd_is_ours(e, body)) {
         k->known = true;
+        free(e->trouble);
+        e->trouble = NULL;
+        etcd_wake(e, 0);
         return;
     }
-    _cleanup_free_ char *why = xasprintf(
-        "%s is a member of another cluster (id %llu, not %llu)", e->endpoint[k->endpoint].authority,
-        (unsigned long long)etcd_number(json_object_get(body, "header"), "cluster_id"), (unsigned long long)e->cluster);
-    size_t endpoint = k->endpoint;
-    etcd_conn_free(k);
-    etcd_next_endpoint(e, endpoint);
+    _cleanup_free_ char *why = xasprintf("it is a member of another cluster (id %llu, not %llu)",
+                                         (unsigned long long)etcd_id(json_object_get(body, "header"), "cluster_id"),
+                                         (unsigned long long)e->cluster);
     if (e->nendpoints == 1 && e->first)
         etcd_call_fail(e, etcd_take_first(e), FACTS_DENIED, why);
+    etcd_conn_fail(k, false, why);
 }
 
 /* A token has a time; a call that came with an old one was not made. */
@@ -285,10 +315,14 @@ static void etcd_take_answer(struct etcd *e, struct etcd_call *c, unsigned statu
     } else {
         c->revision = etcd_number(json_object_get(body, "header"), "revision");
         c->parse(e, c, body);
-        if (c->again) {
+        if (c->again && loop_now(e->head.loop) < c->until) {
             c->again = false;
             etcd_queue(e, c, true);
             return;
+        }
+        if (c->again) {
+            c->result = FACTS_DOWN;
+            buf_adds(&c->why, "its answers have no fact of ours, and no end");
         }
     }
     etcd_call_end(e, c);
@@ -307,23 +341,19 @@ static void etcd_on_end(void *arg)
     k->answer = (struct buf){0};
     k->call = NULL;
     bool keep = client_reusable(k->client);
-    if (!keep) {
-        if (!c) { /* it cannot say whose it is and carry a call: so the answer counts for the next one */
-            size_t endpoint = k->endpoint;
-            etcd_conn_free(k);
-            etcd_next_endpoint(e, endpoint);
-        } else
-            etcd_conn_free(k);
-    }
-    if (c)
-        etcd_take_answer(e, c, status, &text, too_long);
-    else if (keep) {
+    if (!keep && !c) /* it cannot say whose it is and carry a call */
+        etcd_conn_fail(k, false, "it closes its connections after one answer");
+    else if (!c) {
         json_t *body = json_loadb(buf_str(&text), text.n, 0, NULL);
-        etcd_conn_on_known(k, body); /* etcd that wants credentials for it says so later */
+        etcd_conn_on_known(k, body);
         json_decref(body);
+    } else {
+        if (!keep)
+            etcd_conn_free(k);
+        etcd_take_answer(e, c, status, &text, too_long);
+        etcd_wake(e, 0);
     }
     buf_done(&text);
-    etcd_wake(e, 0);
 }
 
 static void etcd_on_writable(void *arg) { (void)arg; }
@@ -453,6 +483,7 @@ static void etcd_pump(struct etcd *e)
 {
     size_t opening = 0;
     struct etcd_conn *k;
+    etcd_end_late(e);
     if (e->user && !e->token && !e->asking && e->first)
         etcd_ask_token(e);
     while (e->first && (!e->user || e->token || e->first->auth) && (k = etcd_idle_conn(e, &opening))) {
@@ -467,6 +498,7 @@ static void etcd_pump(struct etcd *e)
         etcd_conn_open(e);
         opening++;
     }
+    etcd_wake(e, ETCD_AGAIN_MS); /* to end what waits too long */
 }
 
 static void etcd_on_wake(void *arg)

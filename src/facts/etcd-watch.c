@@ -116,8 +116,12 @@ static void follow_take_events(struct etcd_follow *w, json_t *events)
 static void follow_take_created(struct etcd_follow *w, const json_t *result)
 {
     uint64_t now = etcd_number(json_object_get(result, "header"), "revision");
+    loop_timer_del(w->e->head.loop, w->timer);
+    w->timer = 0;
     w->created = true;
-    if (w->at > now + 1)
+    if (now == 0)
+        follow_trouble(w, "a watch was answered without a revision");
+    else if (w->at > now + 1)
         follow_lost(w);
     else
         w->events->on_changes(w->arg, &(struct facts_rows){0}, w->at - 1); /* it can be heard */
@@ -206,6 +210,13 @@ static void follow_keep_alive(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
 }
 
+static void follow_on_silent(void *arg)
+{
+    struct etcd_follow *w = arg;
+    w->timer = 0;
+    follow_trouble(w, "a watch was not answered");
+}
+
 static void follow_on_dialed(void *arg, int fd, const char *why)
 {
     static const struct client_events events = {follow_on_head, follow_on_data, follow_on_end, follow_on_writable,
@@ -230,6 +241,7 @@ static void follow_on_dialed(void *arg, int fd, const char *why)
                                      .fields = {fields, etcd_fields(e, fields)},
                                      .length = body.n,
                                      .secret = true};
+    w->timer = loop_timer(e->head.loop, ETCD_CHANGE_MS, follow_on_silent, w); /* until it is created */
     client_start(w->client, &q, &events, w);
     (void)client_write(w->client, body.p, body.n);
     client_end(w->client);

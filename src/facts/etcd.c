@@ -76,6 +76,7 @@ static void etcd_free(struct etcd *e)
         explicit_bzero(e->password, strlen(e->password));
     free(e->password);
     free(e->token);
+    free(e->trouble);
     facts_head_done(&e->head);
     free(e);
 }

@@ -467,6 +467,112 @@ static void tls_trusts_the_named_authority_only(void **state)
         fail_msg("%s", r.why);
 }
 
+/* --- what is not etcd ----------------------------------------------------------------------------------------------- */
+
+#define STATUS "{\"header\":{\"cluster_id\":\"18446744073709551615\",\"revision\":\"7\"}}"
+
+/* Answers each request on a connection with what stands for its path; to the end of the connection. */
+static void false_serve(int fd, bool closes)
+{
+    static const char *const answers[][2] = {
+        {"/v3/maintenance/status", STATUS},
+        {"/v3/kv/txn", "{\"succeeded\":true}"},
+        {"/v3/lease/grant", "{\"header\":{\"revision\":\"7\"},\"ID\":\"-1\",\"TTL\":\"99999999999999999999\"}"},
+        {"/v3/kv/range",
+         "{\"header\":{\"revision\":\"7\"},\"more\":true,\"kvs\":[{\"key\":\"aHV0Y2gveA==\",\"value\":3},"
+         "[],{\"key\":\"aHV0Y2gveA==\",\"mod_revision\":-5}]}"},
+        {"/v3/lease/keepalive", "[\"\\u0041\"]"},
+    };
+    char text[4096] = "";
+    size_t have = 0;
+    for (ssize_t n; (n = read(fd, text + have, sizeof text - 1 - have)) > 0;) {
+        const char *answer = "{}", *body;
+        text[have += (size_t)n] = 0;
+        if (!(body = strstr(text, "\r\n\r\n")) || !strchr(body, '}'))
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(answers); i++)
+            answer = strstr(text, answers[i][0]) ? answers[i][1] : answer;
+        (void)dprintf(fd, "HTTP/1.1 200 OK\r\n%sContent-Length: %zu\r\n\r\n%s", closes ? "Connection: close\r\n" : "",
+                      strlen(answer), answer);
+        have = 0;
+    }
+    _exit(0);
+}
+
+static void false_start(bool closes)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 20) == 0 &&
+                getsockname(fd, (struct sockaddr *)&a, &len) == 0);
+    nmembers = 1;
+    if ((member[0].pid = fork()) == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)signal(SIGCHLD, SIG_IGN);
+        for (int one; (one = accept(fd, NULL, NULL)) >= 0; (void)close(one))
+            if (fork() == 0)
+                false_serve(one, closes);
+        _exit(0);
+    }
+    (void)close(fd);
+    (void)snprintf(urls, sizeof urls, "http://127.0.0.1:%d", ntohs(a.sin_port));
+    spec = (struct facts_etcd){.urls = urls};
+    facts_world_open();
+}
+
+static int set_up_false(void **state)
+{
+    if (begin() < 0)
+        return -1;
+    false_start(*state != NULL);
+    return 0;
+}
+
+static void answers_of_another_shape_are_no_facts(void **state)
+{
+    (void)state;
+    _cleanup_reply_ struct reply change = {0}, lease = {0}, keep = {0}, one = {0}, page = {0};
+    facts_change(facts, NULL, 0, &(struct facts_write){"k", "1", 1, 0}, 1, reply_done, &change);
+    facts_lease(facts, 5, reply_done, &lease);
+    facts_lease_keep(facts, 5, reply_done, &keep);
+    facts_get(facts, "k", 0, reply_done, &one);
+    facts_range(facts, &(struct facts_page){.prefix = "", .limit = 9}, reply_done, &page);
+    struct reply *const all[] = {&change, &lease, &keep, &one, &page};
+    static const struct {
+        enum facts_result result;
+        const char *says;
+    } want[] = {{FACTS_UNKNOWN, "no revision"},
+                {FACTS_UNKNOWN, "no lease"},
+                {FACTS_DOWN, "not in JSON"},
+                {FACTS_DOWN, "not asked for"},
+                {FACTS_DOWN, "in no order"}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        reply_wait(all[i]);
+        assert_int_equal(all[i]->calls, 1);
+        assert_int_equal(all[i]->result, want[i].result);
+        if (!strstr(all[i]->why, want[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", all[i]->why, want[i].says);
+    }
+}
+
+/* Its connections carry no call: all calls end all the same, also those that no connection failed for. */
+static void calls_end_when_each_connection_is_closed(void **state)
+{
+    enum { CALLS = 100 };
+    static struct reply r[CALLS];
+    (void)state;
+    for (size_t i = 0; i < CALLS; i++)
+        facts_get(facts, "k", 0, reply_done, &r[i]);
+    for (size_t i = 0; i < CALLS; i++) {
+        reply_wait(&r[i]);
+        assert_int_equal(r[i].calls, 1);
+        assert_int_equal(r[i].result, FACTS_DOWN);
+        assert_non_null(strstr(r[i].why, "closes its connections"));
+        reply_free(&r[i]);
+    }
+}
+
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
 static void what_cannot_be_right_is_said(void **state)
@@ -510,6 +616,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_engine_with_users_wants_the_right_password, set_up, tear_down),
         cmocka_unit_test_setup_teardown(members_of_another_cluster_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tls_trusts_the_named_authority_only, set_up_tls, tear_down),
+        cmocka_unit_test_setup_teardown(answers_of_another_shape_are_no_facts, set_up_false, tear_down),
+        cmocka_unit_test_prestate_setup_teardown(calls_end_when_each_connection_is_closed, set_up_false, tear_down,
+                                                 &nmembers),
         cmocka_unit_test_setup_teardown(members_may_die_one_after_the_other, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(a_watch_leaves_a_member_that_hangs, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(without_a_majority_only_old_facts_can_be_read, set_up_three, tear_down),
