@@ -1,39 +1,20 @@
-/* jwks-fetch.c - one GET at a time of the issuer's keys: a worker of the loop looks up the name, each of its addresses is
- * tried, and one time limit holds for all of it. Redirects are not followed.
- */
-#include <errno.h>
-#include <netdb.h>
+/* jwks-fetch.c - one GET at a time of the issuer's keys; one time limit holds for all of it. Redirects are not followed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/etls.h"
 #include "http/client.h"
+#include "http/connecting.h"
 #include "oauth/oauth.h"
 
-enum { ADDRESSES = 8 };
-
-/* A lookup under way; it outlives a fetch that is freed meanwhile. */
-struct lookup {
-    struct fetch *f; /* NULL: freed, or its time was over */
-    char host[256], port[8];
-    struct sockaddr_storage v[ADDRESSES];
-    socklen_t len[ADDRESSES];
-    size_t n;
-    int error;
-};
 struct fetch {
     struct loop *loop;
     struct config_url url;
     struct etls *tls;
-    struct lookup *looking;
-    struct sockaddr_storage v[ADDRESSES];
-    socklen_t len[ADDRESSES];
-    size_t n, tried;
+    struct connecting *connecting; /* NULL: not now */
     struct client *http;
     loop_id timer;
     unsigned status;
@@ -64,9 +45,8 @@ static void fetch_clear(struct fetch *f)
     f->timer = 0;
     client_free(f->http);
     f->http = NULL;
-    if (f->looking)
-        f->looking->f = NULL;
-    f->looking = NULL;
+    connecting_free(f->connecting);
+    f->connecting = NULL;
 }
 
 void fetch_free(struct fetch *f)
@@ -122,43 +102,27 @@ static void fetch_on_end(void *arg)
 
 static void fetch_on_writable(void *arg) { (void)arg; }
 
-static void fetch_try(struct fetch *f);
 static void fetch_on_error(void *arg, enum client_failure failure, const char *text)
 {
-    struct fetch *f = arg;
-    if (failure != CLIENT_UNREACHED || f->tried >= f->n) {
-        fetch_end(f, text);
-        return;
-    }
-    client_free(f->http);
-    f->http = NULL;
-    fetch_try(f);
+    (void)failure;
+    fetch_end(arg, text);
 }
 
 static const struct client_events events = {fetch_on_head, fetch_on_data, fetch_on_end, fetch_on_writable,
                                             fetch_on_error};
 
-/* The next address to which a connection can be begun. */
-static void fetch_try(struct fetch *f)
+static void fetch_on_connected(void *arg, int fd, const char *why)
 {
+    struct fetch *f = arg;
     struct transport *t = NULL;
-    while (!t && f->tried < f->n) {
-        const struct sockaddr_storage *a = &f->v[f->tried];
-        int fd = socket(a->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        bool begun =
-            fd >= 0 && (connect(fd, (const struct sockaddr *)a, f->len[f->tried]) == 0 || errno == EINPROGRESS);
-        struct in6_addr literal;
-        memcpy(&literal, f->url.literal, sizeof literal);
-        f->tried++;
-        if (begun)
-            t = f->url.tls
-                    ? etls_connect(f->tls, fd, f->url.is_literal ? NULL : f->url.host, &literal, ETLS_HTTP1, false)
-                    : transport_plain(fd);
-        else if (fd >= 0)
-            (void)close(fd);
-    }
+    struct in6_addr literal;
+    memcpy(&literal, f->url.literal, sizeof literal);
+    f->connecting = NULL;
+    if (fd >= 0)
+        t = f->url.tls ? etls_connect(f->tls, fd, f->url.is_literal ? NULL : f->url.host, &literal, ETLS_HTTP1, false)
+                       : transport_plain(fd);
     if (!t) {
-        fetch_end(f, "cannot connect");
+        fetch_end(f, why ? why : "cannot connect");
         return;
     }
     struct http_field fields[] = {
@@ -170,50 +134,10 @@ static void fetch_try(struct fetch *f)
     client_start(f->http, &q, &events, f);
 }
 
-/* --- the name --------------------------------------------------------------------------------------------------------- */
-
-/* Runs on a worker thread. */
-static void fetch_lookup_work(void *arg)
-{
-    struct lookup *k = arg;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list = NULL;
-    k->error = getaddrinfo(k->host, k->port, &hints, &list);
-    for (const struct addrinfo *a = list; a && k->n < ADDRESSES; a = a->ai_next)
-        if (a->ai_addrlen <= sizeof k->v[0]) {
-            memcpy(&k->v[k->n], a->ai_addr, a->ai_addrlen);
-            k->len[k->n++] = a->ai_addrlen;
-        }
-    if (list)
-        freeaddrinfo(list);
-}
-
-static void fetch_on_lookup(void *arg)
-{
-    struct lookup *k = arg;
-    struct fetch *f = k->f;
-    if (f) {
-        f->looking = NULL;
-        f->n = k->n;
-        f->tried = 0;
-        memcpy(f->v, k->v, sizeof f->v);
-        memcpy(f->len, k->len, sizeof f->len);
-        if (k->error)
-            fetch_end(f, gai_strerror(k->error));
-        else
-            fetch_try(f);
-    }
-    free(k);
-}
-
 void fetch_start(struct fetch *f, fetch_done *done, void *arg)
 {
-    struct lookup *k = xcalloc(1, sizeof *k);
     f->done = done;
     f->arg = arg;
-    f->looking = k;
-    k->f = f;
-    (void)snprintf(k->host, sizeof k->host, "%s", f->url.host);
-    (void)snprintf(k->port, sizeof k->port, "%u", f->url.port);
     f->timer = loop_timer(f->loop, OAUTH_FETCH_MS, fetch_on_timeout, f);
-    loop_work(f->loop, fetch_lookup_work, fetch_on_lookup, k);
+    f->connecting = connecting_start(f->loop, f->url.host, f->url.port, OAUTH_FETCH_MS / 2, fetch_on_connected, f);
 }
