@@ -5,14 +5,14 @@
 
 #include "cluster/draw.h"
 
-/* Requests of the same kind have the same homes. Two kinds with one key would only share them: whether a node can take a
- * request is always asked of the node. */
-static uint64_t place_kind_key(const struct place_request *r)
+/* Requests of the same kind have the same homes, and the tenant matters only if some node is kept for one. Two kinds with
+ * one key would only share them: whether a node can take a request is always asked of the node. */
+static uint64_t place_kind_key(const struct place *p, const struct place_request *r)
 {
     uint64_t key = draw_mix(r->template + 1ULL);
     key = draw_mix(key ^ r->labels);
     key = draw_mix(key + r->features);
-    return draw_mix(key ^ r->tenant);
+    return p->n_kept ? draw_mix(key ^ r->tenant) : key;
 }
 
 /* The first PLACE_HOMES_MAX nodes in the order of their rank for this kind, found in one pass: most nodes rank behind the
@@ -42,7 +42,7 @@ static void place_rank_nodes(const struct place *p, const struct place_request *
 
 const struct place_set *place_set_of(struct place *p, const struct place_request *r)
 {
-    uint64_t key = place_kind_key(r);
+    uint64_t key = place_kind_key(p, r);
     struct place_set *group = p->sets + (key % PLACE_GROUPS) * PLACE_GROUP, *oldest = group;
     p->asked++;
     for (struct place_set *s = group; s < group + PLACE_GROUP; s++) {

@@ -37,6 +37,7 @@ struct place {
     uint64_t cache_slots; /* of all nodes */
     uint32_t active;      /* templates in use */
     uint32_t epoch, asked;
+    uint32_t n_kept;        /* nodes that are kept for one tenant */
     struct place_set *sets; /* owned; PLACE_GROUPS * PLACE_GROUP */
 };
 

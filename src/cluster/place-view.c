@@ -66,7 +66,9 @@ static void place_forget_sets(struct place *p)
 static void place_set_info(struct place *p, struct place_node *n, const struct place_info *info)
 {
     p->cache_slots -= n->info.cache_slots;
+    p->n_kept -= n->info.tenant != 0;
     n->info = *info;
+    p->n_kept += n->info.tenant != 0;
     amount_cut(&n->info.capacity);
     if (n->info.cache_slots > PLACE_CACHED_MAX)
         n->info.cache_slots = PLACE_CACHED_MAX;
@@ -110,6 +112,7 @@ void place_leave(struct place *p, uint32_t node)
     if (i >= p->n_nodes || p->nodes[i]->info.node != node)
         return;
     p->cache_slots -= p->nodes[i]->info.cache_slots;
+    p->n_kept -= p->nodes[i]->info.tenant != 0;
     place_node_free(p->nodes[i]);
     p->n_nodes--;
     memmove(p->nodes + i, p->nodes + i + 1, (p->n_nodes - i) * sizeof(struct place_node *));
