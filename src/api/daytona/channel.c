@@ -16,6 +16,7 @@
 
 enum {
     CHANNELS_MAX = 1000,
+    CONNECTING_MAX = 100, /* clients that have not shown a key: another one takes the place of the oldest */
     TENANT_CHANNELS_MAX = 100,
     MESSAGE_MAX = 16 * 1024,
     QUEUE_MAX = 1 << 20, /* bytes that wait for one client */
@@ -30,14 +31,14 @@ struct channel {
     struct api_call *call; /* its `who` is that of the last check */
     struct ws *ws;
     struct loop *loop;
-    char key[KEY_MAX]; /* "": not connected yet */
-    char tenant[40];
-    bool answered; /* our last ping */
+    char key[KEY_MAX]; /* "": none came yet */
+    char tenant[40];   /* "": not connected yet */
+    bool answered;     /* our last ping */
     loop_id timer;
 };
 
-static struct channel *channels;
-static size_t nchannels;
+static struct channel *channels; /* the newest first */
+static size_t nchannels, nconnected;
 
 static void channel_free(struct channel *ch)
 {
@@ -48,6 +49,7 @@ static void channel_free(struct channel *ch)
     if (ch->next)
         ch->next->prev = ch->prev;
     nchannels--;
+    nconnected -= ch->tenant[0] != 0;
     loop_timer_del(ch->loop, ch->timer);
     explicit_bzero(ch->key, sizeof ch->key);
     free(ch);
@@ -131,11 +133,16 @@ static void channel_connect(struct channel *ch, const char *text, size_t n)
         channel_refuse(ch, "no valid API key with the scope sandboxes");
         return;
     }
+    if (nconnected >= CHANNELS_MAX) {
+        channel_refuse(ch, "the node has as many event channels as are allowed");
+        return;
+    }
     if (channel_count(ch->call->who.tenant->id) >= TENANT_CHANNELS_MAX) {
         channel_refuse(ch, "this tenant has as many event channels as are allowed");
         return;
     }
     (void)snprintf(ch->tenant, sizeof ch->tenant, "%s", ch->call->who.tenant->id);
+    nconnected++;
     (void)snprintf(ch->call->tenant, sizeof ch->call->tenant, "%s", ch->tenant);
     random_hex(id, 10);
     (void)snprintf(answer, sizeof answer, "40{\"sid\":\"%s\"}", id);
@@ -224,11 +231,20 @@ static bool channel_is_asked_rightly(struct api_call *c)
         daytona_error(c->req, 400, NULL, "query parameter 'EIO' must be 4: the channel is socket.io 3 or 4");
     else if (strcmp(buf_str(&transport), "websocket") != 0)
         daytona_error(c->req, 400, NULL, "query parameter 'transport' must be websocket: there is no long polling");
-    else if (nchannels >= CHANNELS_MAX)
-        daytona_error(c->req, 503, NULL, "the node has %d event channels, which is its limit", CHANNELS_MAX);
     else
         return true;
     return false;
+}
+
+/* Without it, clients without a key could keep all others away. */
+static void channel_make_room(void)
+{
+    struct channel *oldest = NULL;
+    if (nchannels - nconnected < CONNECTING_MAX)
+        return;
+    for (struct channel *ch = channels; ch; ch = ch->next)
+        oldest = ch->tenant[0] ? oldest : ch;
+    channel_hang_up(oldest, "too many clients connect at once");
 }
 
 void daytona_channel(struct api_call *c)
@@ -246,6 +262,7 @@ void daytona_channel(struct api_call *c)
         return;
     }
     api_rewrap(c->req);
+    channel_make_room();
     *ch = (struct channel){.next = channels, .call = c, .ws = ch->ws, .loop = c->api->loop, .answered = true};
     if (channels)
         channels->prev = ch;

@@ -20,13 +20,13 @@ enum { USUAL_COLS = 80, USUAL_ROWS = 24, ENVS_MAX = 256, ENVS_TEXT_MAX = 64 * 10
     "print() { p=; [ ! -e \"$d/pid\" ] || read -r p <\"$d/pid\"; printf '%s\\0%s\\0%s\\0' \"${d##*/p-}\" \"$p\" " \
     "\"$(cat "                                                                                                    \
     "\"$d/size\")\"; cat \"$d/info\"; }\n"
-#define FIND_PTY                         \
-    "d=" DAYTONA_SESSIONS "/p-$1\n" PTYS \
-    "[ -d \"$d\" ] && ! gone || { echo \"PROCESS_NOT_FOUND terminal '$1' not found\" >&2; exit 1; }\n"
+#define FIND_PTY                                      \
+    "d=" DAYTONA_SESSIONS "/p-$1\n" PTYS DAYTONA_OURS \
+    " && [ -d \"$d\" ] && ! gone || { echo \"PROCESS_NOT_FOUND terminal '$1' not found\" >&2; exit 1; }\n"
 
 /* $2: size, $3: time made, $4: lazy, $5: cwd, $6: environment, $7: how many there may be. */
 static const char script_make[] =
-    "d=" DAYTONA_SESSIONS "/p-$1\n" PTYS "mkdir -p -m 700 " DAYTONA_SESSIONS "\n"
+    "d=" DAYTONA_SESSIONS "/p-$1\n" PTYS DAYTONA_MAKE_OURS
     "! [ -d \"$d\" ] || gone || { echo \"CONFLICT terminal '$1' exists already\" >&2; exit 1; }\n"
     "[ -z \"$5\" ] || [ -d \"$5\" ] || { echo \"FILE_NOT_FOUND the directory '$5' is not there\" >&2; exit 1; }\n"
     "n=0; me=$d; for d in " DAYTONA_SESSIONS "/p-*; do ! [ -d \"$d\" ] || gone || n=$((n+1)); done; d=$me\n"

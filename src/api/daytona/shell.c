@@ -32,7 +32,7 @@ enum { NAME_MAX_BYTES = 128, COMMAND_ID_BYTES = 16, SYNC_S = 3600 };
     "done\n"
 
 static const char script_make[] =
-    "d=" DAYTONA_SESSIONS "/s-$1\n" DAYTONA_ALIVE "mkdir -p -m 700 " DAYTONA_SESSIONS "\n"
+    "d=" DAYTONA_SESSIONS "/s-$1\n" DAYTONA_ALIVE DAYTONA_MAKE_OURS
     "mkdir \"$d\" 2>/dev/null || { echo \"CONFLICT session '$1' exists already\" >&2; exit 1; }\n"
     "mkfifo \"$d/in\" || exit 1\n"
     "sh=$(command -v bash || echo /bin/sh)\n" DAYTONA_MARK

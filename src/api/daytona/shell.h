@@ -5,10 +5,16 @@
 #include "api/daytona/daytona.h"
 
 #define DAYTONA_SESSIONS "/tmp/.daytona"
+/* Whether the directory of all is ours, so that no other user of the sandbox made what is in it: /tmp is everybody's. */
+#define DAYTONA_OURS "[ -O " DAYTONA_SESSIONS " ] && [ ! -L " DAYTONA_SESSIONS " ]"
+/* Makes it. */
+#define DAYTONA_MAKE_OURS                                          \
+    "mkdir -p -m 700 " DAYTONA_SESSIONS "; " DAYTONA_OURS " || { " \
+    "echo \"CONFLICT " DAYTONA_SESSIONS " belongs to another user of the sandbox; remove it\" >&2; exit 1; }\n"
 /* $1: session. Sets $d; fails if it is not there. */
 #define DAYTONA_FIND_SESSION        \
     "d=" DAYTONA_SESSIONS "/s-$1\n" \
-    "[ -d \"$d\" ] || { echo \"PROCESS_NOT_FOUND session '$1' not found\" >&2; exit 1; }\n"
+    "{ " DAYTONA_OURS " && [ -d \"$d\" ]; } || { echo \"PROCESS_NOT_FOUND session '$1' not found\" >&2; exit 1; }\n"
 /* $2: command. Sets $c. */
 #define DAYTONA_FIND_COMMAND \
     DAYTONA_FIND_SESSION     \
