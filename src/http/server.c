@@ -220,11 +220,23 @@ static void server_on_acceptable(void *arg, int fd, unsigned events)
     }
 }
 
+/* A client that vanishes without a word, in the middle of a tunnel or of an answer that waits, is found in two minutes. What is
+ * accepted inherits it; other sockets than TCP's refuse. */
+static void server_keep_alive(int listen_fd)
+{
+    static const int on = 1, idle_s = 60, interval_s = 15, count = 4;
+    (void)setsockopt(listen_fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    (void)setsockopt(listen_fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
 int http_server_listen(struct http_server *s, int listen_fd, http_accept_fn *accept, void *accept_ctx, struct err *err)
 {
     struct listener *l = xcalloc(1, sizeof *l);
     *l = (struct listener){
         .next = s->listeners, .server = s, .fd = listen_fd, .accept = accept, .accept_ctx = accept_ctx};
+    server_keep_alive(listen_fd);
     l->watch = loop_fd_add(s->loop, listen_fd, LOOP_IN, server_on_acceptable, l);
     if (l->watch == 0) {
         free(l);

@@ -2,6 +2,7 @@
 #include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 
 #include "base/mem.h"
@@ -31,6 +32,16 @@ static void handler(void *ctx, struct http_req *r)
 }
 
 static struct sockaddr_in where;
+static int kept_alive, idle_s;
+
+static struct transport *look(void *ctx, int fd)
+{
+    socklen_t n = sizeof kept_alive;
+    (void)ctx;
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kept_alive, &n), 0);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &n), 0);
+    return transport_plain(fd);
+}
 
 static int listening(void)
 {
@@ -41,7 +52,7 @@ static int listening(void)
     assert_int_equal(bind(fd, (struct sockaddr *)&where, n), 0);
     assert_int_equal(listen(fd, 64), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&where, &n), 0);
-    assert_int_equal(http_server_listen(world_server, fd, NULL, NULL, &err), 0);
+    assert_int_equal(http_server_listen(world_server, fd, look, NULL, &err), 0);
     return fd;
 }
 
@@ -56,6 +67,18 @@ static int dial(void)
         assert_int_equal(loop_step(world_loop, 1, &err), 0);
     turn();
     return fd;
+}
+
+static void a_client_that_vanishes_is_asked_for(void **state)
+{
+    (void)state;
+    world_start(&(struct http_limits){.connections = 10, .head_ms = 100, .idle_ms = 100}, handler);
+    int listener = listening(), fd = dial();
+    assert_int_equal(kept_alive, 1);
+    assert_int_equal(idle_s, 60);
+    (void)close(fd);
+    (void)close(listener);
+    world_stop();
 }
 
 static void each_address_has_its_share(void **state)
@@ -243,6 +266,7 @@ static void handshakes_choose_the_protocol_or_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_client_that_vanishes_is_asked_for),
         cmocka_unit_test(each_address_has_its_share),
         cmocka_unit_test(running_out_of_descriptors_is_survived),
         cmocka_unit_test(bytes_held_by_the_transport_are_not_forgotten),
