@@ -277,7 +277,7 @@ static void handle_one(struct keeper *k, const union keeper_request *q, const st
         if (!e || e->life != LIFE_LIVE)
             asker_refuse(k, w, KEEPER_NO_SANDBOX, "no such sandbox");
         else
-            limit_request(k, e, &q->limit, w);
+            limit_command(k, e, &q->limit, w);
         break;
     case KEEPER_FORGET:
         if (e && e->life == LIFE_DEAD)

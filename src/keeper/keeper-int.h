@@ -271,7 +271,7 @@ int control_give_group(const struct entry *e, const struct keeper_limit *q, cons
                        struct err *err);
 
 /* limit.c */
-void limit_request(struct keeper *k, struct entry *e, const struct keeper_limit *q, const struct waiter *w);
+void limit_command(struct keeper *k, struct entry *e, const struct keeper_limit *q, const struct waiter *w);
 /* Removes the groups of commands that have ended. */
 uint64_t limit_tick(struct keeper *k);
 

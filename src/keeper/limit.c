@@ -22,7 +22,7 @@ static int limit_make(const struct keeper *k, const struct entry *e, const struc
     return sent;
 }
 
-void limit_request(struct keeper *k, struct entry *e, const struct keeper_limit *q, const struct waiter *w)
+void limit_command(struct keeper *k, struct entry *e, const struct keeper_limit *q, const struct waiter *w)
 {
     struct keeper_reply r = {.error = KEEPER_OK};
     struct err err = {0};
