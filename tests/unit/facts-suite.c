@@ -738,7 +738,7 @@ static void a_watch_may_be_freed_in_any_of_its_callbacks(void **state)
         put_ok(key_of("a"), "1");
         put_ok(key_of("b"), "1");
         m.watch = facts_watch(facts, prefix, 0, &mirror_events, &m);
-        if (at > 4)
+        if (at > 3) /* else the state may be read after the changes that follow, and lack b */
             WAIT_UNTIL(m.currents > 0);
         put_ok(key_of("a"), "2");
         remove_ok(key_of("b"));
