@@ -32,7 +32,8 @@ struct etcd_follow {
     struct buf line;
     loop_id timer;
     bool created, lost;
-    unsigned busy; /* calls under way */
+    enum { IN_TIME, AHEAD, AHEAD_ASKED } position; /* AHEAD: of what the member has; a pulse tells whether of all */
+    unsigned busy;                                 /* calls under way */
     bool dead;
 };
 
@@ -53,6 +54,7 @@ static void follow_cut(struct etcd_follow *w)
     client_free(w->client);
     w->dial = NULL;
     w->client = NULL;
+    w->position = IN_TIME;
     w->created = false;
     w->line.n = 0;
 }
@@ -112,7 +114,10 @@ static void follow_take_events(struct etcd_follow *w, json_t *events)
     facts_rows_done(&rows);
 }
 
-/* The first line. A position that the engine has not reached is that of an earlier life of it. */
+static void follow_pulse(struct etcd *e);
+
+/* The first line. A position that this member has not reached may be known to the others; one that all have not reached is that
+ * of an earlier life of the engine. */
 static void follow_take_created(struct etcd_follow *w, const json_t *result)
 {
     uint64_t now = etcd_number(json_object_get(result, "header"), "revision");
@@ -121,9 +126,11 @@ static void follow_take_created(struct etcd_follow *w, const json_t *result)
     w->created = true;
     if (now == 0)
         follow_trouble(w, "a watch was answered without a revision");
-    else if (w->at > now + 1)
-        follow_lost(w);
-    else
+    else if (w->at > now + 1) {
+        w->position = AHEAD;
+        if (!w->e->pulsing)
+            follow_pulse(w->e);
+    } else
         w->events->on_changes(w->arg, &(struct facts_rows){0}, w->at - 1); /* it can be heard */
 }
 
@@ -264,11 +271,30 @@ static void follow_begin(struct etcd_follow *w)
 
 static void follow_on_pulse_timer(void *arg);
 
+/* revision: what the majority has. */
+static void follow_judge_ahead(struct etcd *e, uint64_t revision)
+{
+    bool more = false;
+    for (struct etcd_follow *w = e->follows; w; w = w->next) {
+        bool asked = w->position == AHEAD_ASKED;
+        more |= w->position == AHEAD; /* since the pulse was sent */
+        if (!asked)
+            continue;
+        w->position = IN_TIME;
+        if (w->at > revision + 1)
+            follow_lost(w);
+    }
+    if (more)
+        follow_pulse(e);
+}
+
 static void follow_on_pulse(struct etcd *e, const struct facts_answer *a)
 {
     e->pulsing = false;
     if (a->result != FACTS_OK) /* the call has tried all endpoints */
         etcd_follows_move(e);
+    else
+        follow_judge_ahead(e, a->revision);
 }
 
 /* A read of one key that needs the majority; that it is tried elsewhere moves the follows (etcd_next_endpoint). */
@@ -277,6 +303,8 @@ static void follow_pulse(struct etcd *e)
     struct etcd_call *c = etcd_call_new("/v3/kv/range", false, (struct facts_call_in){0}, etcd_parse_nothing);
     c->page.prefix = xstrdup("pulse");
     c->own = follow_on_pulse;
+    for (struct etcd_follow *w = e->follows; w; w = w->next)
+        w->position = w->position == AHEAD ? AHEAD_ASKED : w->position;
     etcd_json_range(e, c);
     e->pulsing = true;
     etcd_send(e, c);
