@@ -1,4 +1,4 @@
-/* once.h - a create with a key makes one sandbox, whoever dies on the way: what an orchestrator does for it, and what a
+/* once.h - a create with a key makes one sandbox, whatever dies on the way: what an orchestrator does for it, and what a
  * node remembers of it. Answers go in; what to do next comes out.
  *
  * Concepts

@@ -1,5 +1,5 @@
 /* etcd-json.c - bodies of calls and their answers, in the JSON of etcd's gateway: keys and values in base64, numbers of 64
- * bits as texts. What lies below our prefix and cannot be a fact was written by somebody else, and is passed over. */
+ * bits as texts. What lies below our prefix and cannot be a fact comes from another program, and is passed over. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "sandboxes/sandboxes-int.h"
 
 struct limited_start {
-    limited_ready *ready; /* NULL: nobody waits any more; freed when keeper has answered */
+    limited_ready *ready; /* NULL: the session has ended; freed when keeper has answered */
     void *arg;
     struct exec_spec spec;
     struct exec_rights rights;

@@ -49,7 +49,7 @@ def test_frames_of_clients_without_a_key():
             if i % 2:
                 w.s.shutdown(socket.SHUT_WR)
             w.s.close()
-        # Whoever shows no key takes no place from those who do.
+        # Clients without a key take no place from clients that show one.
         silent = [WebSocket(d.port, CHANNEL, {"Host": "127.0.0.1"}) for _ in range(CONNECTING_MAX + 5)]
         try:
             check_in("0{", silent[0].recv())
